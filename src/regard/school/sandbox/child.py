@@ -12,11 +12,12 @@ import importlib.util
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+import traceback
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any, NoReturn
 
 import torch
@@ -83,8 +84,7 @@ def _arrange(job: int, result: int, output: int) -> None:
 
 def _settle(spec: Mapping[str, Any]) -> None:
     """The place where a submission finds itself: folders, environment, and no trace of regard."""
-    folder = spec["folder"]
-    os.environ["TMPDIR"] = folder
+    folder = os.environ["TMPDIR"] = spec["folder"]
     tempfile.tempdir = None
     if not spec["imported"]:
         for name in [name for name in sys.modules if name.split(".")[0] == "regard"]:
@@ -105,11 +105,10 @@ def _run(spec: Mapping[str, Any], tensors: dict[str, Tensor]) -> bytes:
     try:
         names: dict[str, Any] = {"__name__": "driver"}
         exec(compile(spec["driver"], "<driver>", "exec"), names)
-        drive: Callable[..., object] = names["drive"]
+        drive, submission = names["drive"], spec["submission"]
         stage = "load"
-        submission: ModuleType | str = spec["submission"]
         if spec["loads"]:
-            submission = load_submission(spec["submission"], spec["entry"], alone=spec["confined"])
+            submission = load_submission(submission, spec["entry"], alone=spec["confined"])
         stage = "run"
         result = drive(submission, tensors, spec["values"])
         stage = "driver"
@@ -147,19 +146,12 @@ def load_submission(path: str, entry: str | None, *, alone: bool) -> ModuleType:
 def describe_failure(error: BaseException, stage: str, submission: str) -> dict[str, Any]:
     """An exception as JSON: its type and message, and the lines of the submission that it passed through."""
     root = submission if os.path.isdir(submission) else os.path.dirname(submission)
-    lines: list[list[object]] = []
-
-    def add(file: object, line: object, function: str) -> None:
-        inside = isinstance(file, str) and (file == submission or file.startswith(submission + os.sep))
-        if inside and isinstance(line, int):
-            lines.append([os.path.relpath(str(file), root), line, function])
-
-    where: TracebackType | None = error.__traceback__
-    while where is not None:
-        add(where.tb_frame.f_code.co_filename, where.tb_lineno, where.tb_frame.f_code.co_name)
-        where = where.tb_next
+    frames = traceback.walk_tb(error.__traceback__)
+    places: list[tuple[Any, Any, str]] = [(one.f_code.co_filename, line, one.f_code.co_name) for one, line in frames]
     if isinstance(error, SyntaxError):
-        add(error.filename, error.lineno, "")
+        places.append((error.filename, error.lineno, ""))
+    own = [one for one in places if str(one[0]) == submission or str(one[0]).startswith(submission + os.sep)]
+    lines = [[os.path.relpath(file, root), line, name] for file, line, name in own if isinstance(line, int)]
     kind, message = type(error).__name__, "its message could not be read"
     with suppress(BaseException):  # its __str__ is the submission's
         message = error.msg if isinstance(error, SyntaxError) else str(error)

@@ -53,10 +53,9 @@ def remove_folder(folder: Path | str) -> None:
     """
     parent, name = os.path.split(os.path.abspath(folder))
     here = os.open(parent, os.O_RDONLY | os.O_DIRECTORY)
+    path, left = [], [[name]]  # the folders that it is in, and in each of them the folders to be removed
     try:
-        here = _go(here, name)
-        path, left = [name], [_remove_files(here)]
-        while path:
+        while left[0] or path:
             if left[-1]:
                 path.append(left[-1].pop())
                 here = _go(here, path[-1])

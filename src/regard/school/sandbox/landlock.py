@@ -6,13 +6,13 @@ exists, and knows nothing of permissions or times of files: changing those is re
 
 from __future__ import annotations
 
-import ctypes
 import os
 import stat
+import struct
 from collections.abc import Iterable
 from pathlib import Path
 
-from regard.school.sandbox.system import PR_SET_NO_NEW_PRIVS, process_control, system_call
+from regard.school.sandbox.system import lock_privileges, system_call
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR, REMOVE_DIR, REMOVE_FILE = (1 << bit for bit in range(6))
 MAKE_CHAR, MAKE_DIR, MAKE_REG, MAKE_SOCK, MAKE_FIFO, MAKE_BLOCK, MAKE_SYM = (1 << bit for bit in range(6, 13))
@@ -30,20 +30,6 @@ DEVICES = {
 Grant = tuple[str, int]  # a path, and what may be done with it and below it
 
 
-class Ruleset(ctypes.Structure):
-    """The kernel's struct landlock_ruleset_attr."""
-
-    _fields_ = (("files", ctypes.c_uint64), ("net", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
-
-
-class PathBeneath(ctypes.Structure):
-    """The kernel's struct landlock_path_beneath_attr."""
-
-    _pack_ = 1
-    _layout_ = "ms"
-    _fields_ = (("access", ctypes.c_uint64), ("parent", ctypes.c_int32))
-
-
 def landlock_version() -> int:
     """What the kernel's Landlock can do: 1 (Linux 5.13) files, 3 (6.2) truncating, 4 (6.7) TCP, 6 (6.12) signals."""
     return system_call("landlock_create_ruleset", None, 0, 1)
@@ -58,13 +44,13 @@ def restrict_files(grants: Iterable[Grant], version: int | None = None) -> None:
     handled = (1 << 13) - 1
     for since, access in ((2, REFER), (3, TRUNCATE), (5, IOCTL_DEV)):
         handled |= access if version >= since else 0
-    rules = Ruleset(handled, 0b11 if version >= 4 else 0, 0b11 if version >= 6 else 0)
-    size = 8 if version < 4 else 16 if version < 6 else 24
-    ruleset = system_call("landlock_create_ruleset", ctypes.byref(rules), size, 0)
+    attributes = [handled, *[0b11] * (version >= 4), *[0b11] * (version >= 6)]  # files, network, signals
+    rules = struct.pack(f"={len(attributes)}Q", *attributes)  # the kernel's struct landlock_ruleset_attr
+    ruleset = system_call("landlock_create_ruleset", rules, len(rules), 0)
     try:
         for path, access in grants:
             _grant(ruleset, path, access & handled)
-        process_control(PR_SET_NO_NEW_PRIVS, 1)  # the kernel asks for it
+        lock_privileges()  # the kernel asks for it
         system_call("landlock_restrict_self", ruleset, 0)
     finally:
         os.close(ruleset)
@@ -108,7 +94,7 @@ def _grant(ruleset: int, path: str, access: int) -> None:
         if stat.S_ISLNK(mode):
             raise OSError(f"{path} is a symbolic link; grant what it leads to")
         access &= -1 if stat.S_ISDIR(mode) else OF_A_FILE
-        rule = PathBeneath(access, parent)
-        system_call("landlock_add_rule", ruleset, 1, ctypes.byref(rule), 0)
+        rule = struct.pack("=Qi", access, parent)  # the kernel's struct landlock_path_beneath_attr
+        system_call("landlock_add_rule", ruleset, 1, rule, 0)
     finally:
         os.close(parent)

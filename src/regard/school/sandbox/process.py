@@ -12,9 +12,10 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 from regard.school.sandbox.protection import Protection, ProtectionMissing, ProtectionReport
 from regard.school.sandbox.runner import Messages
@@ -47,8 +48,7 @@ class RunCancelled(Exception):
     """A run that its supervisor was asked to end. The worker stays warm."""
 
 
-@dataclass(frozen=True)
-class Ended:
+class Ended(NamedTuple):
     """How a submission's process ended."""
 
     status: int  # as of os.waitpid
@@ -95,10 +95,8 @@ class WorkerProcess:
             if message is None:
                 raise self._died("the worker's process ended while it started")
             self.messages.connection.settimeout(None)
-            tried: dict[str, str | None] = message["ready"]
-            active = tuple(layer for layer, reason in tried.items() if reason is None)
-            missing = {layer: reason for layer, reason in tried.items() if reason is not None}
-            self._report = ProtectionReport(active, missing)
+            missing = {layer: reason for layer, reason in message["ready"].items() if reason is not None}
+            self._report = ProtectionReport(tuple(one for one in message["ready"] if one not in missing), missing)
             self.memory_at_start = 0 if FORKS else self.resident_bytes()
         if self._report.missing and self.protection.confined and not self.protection.missing_allowed:
             raise ProtectionMissing(self._report)
@@ -112,10 +110,8 @@ class WorkerProcess:
             raise self._died("the worker's process ended before the job") from error
 
     def kill_job(self, number: int) -> None:
-        """End a job's process."""
         if not self.forks:
             self._kill()
-            return
         with suppress(OSError):
             self.messages.send({"kill": number})
 
@@ -123,16 +119,14 @@ class WorkerProcess:
         """Wait until the job ends, a descriptor of the selector is readable, or time is over; how it ended, or None."""
         if not self.forks:
             return self._poll(selector, seconds)
-        if not self.messages.waiting and not any(
-            key.fileobj is self.messages.connection for key, _ in selector.select(seconds)
-        ):
-            return None
+        if not self.messages.waiting:
+            ready = [key.fileobj for key, _ in selector.select(seconds)]
+            if self.messages.connection not in ready:
+                return None
         message, _ = self.messages.receive()
         if message is None:
             raise self._died("the worker's process died during the job")
-        if message.get("ended") != number:
-            return None
-        return Ended(message["status"], message["cpu"])
+        return Ended(message["status"], message["cpu"]) if message.get("ended") == number else None
 
     def _poll(self, selector: selectors.BaseSelector, seconds: float) -> Ended | None:
         """Where the job runs in the worker's own process."""

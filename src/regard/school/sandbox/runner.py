@@ -35,18 +35,16 @@ class Messages:
         self._buffer = b""
 
     def send(self, message: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
-        """Send one message."""
         socket.send_fds(self.connection, [json.dumps(message).encode() + b"\n"], list(descriptors))
 
     def receive(self) -> tuple[dict[str, Any] | None, list[int]]:
         """The next message and its descriptors; None when the other side is gone."""
         descriptors: list[int] = []
         while b"\n" not in self._buffer:
-            try:
+            data = b""
+            with suppress(ConnectionResetError):  # it is gone, and did not read everything
                 data, fds, _, _ = socket.recv_fds(self.connection, MOST_BYTES, 3)
-            except ConnectionResetError:  # it is gone, and did not read everything
-                return None, descriptors
-            descriptors += fds
+                descriptors += fds
             if not data:
                 return None, descriptors
             self._buffer += data

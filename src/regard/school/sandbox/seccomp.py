@@ -11,15 +11,15 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import struct
 from dataclasses import dataclass
 
 from regard.school.sandbox.system import (
     NUMBERS,
-    PR_SET_NO_NEW_PRIVS,
     PR_SET_PDEATHSIG,
     call_number,
+    lock_privileges,
     machine,
-    process_control,
     system_call,
 )
 
@@ -113,15 +113,9 @@ def _check(condition: Condition) -> list[Instruction]:
 
 def restrict_system_calls() -> None:
     """Refuse this process, and its threads to come, what a submission does not need."""
-
-    class Filter(ctypes.Structure):
-        _fields_ = (("length", ctypes.c_ushort), ("lines", ctypes.c_void_p))
-
     lines = program(machine(), os.getpid())
-    code = b"".join(
-        op.to_bytes(2, "little") + bytes([yes, no]) + constant.to_bytes(4, "little") for op, yes, no, constant in lines
-    )
+    code = b"".join(struct.pack("<HBBI", *line) for line in lines)
     buffer = ctypes.create_string_buffer(code, len(code))
-    filter_ = Filter(len(lines), ctypes.addressof(buffer))
-    process_control(PR_SET_NO_NEW_PRIVS, 1)  # the kernel asks for it
-    system_call("prctl", 22, 2, ctypes.byref(filter_), 0, 0)  # PR_SET_SECCOMP, SECCOMP_MODE_FILTER
+    lock_privileges()  # the kernel asks for it
+    # PR_SET_SECCOMP, SECCOMP_MODE_FILTER, and the kernel's struct sock_fprog
+    system_call("prctl", 22, 2, struct.pack("@HP", len(lines), ctypes.addressof(buffer)), 0, 0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import struct
 import sys
 from functools import cache
 
@@ -43,8 +44,6 @@ NUMBERS: dict[str, tuple[int | None, ...]] = {
 }
 MACHINES = ("x86_64", "aarch64")
 PR_SET_PDEATHSIG = 1
-PR_SET_DUMPABLE = 4
-PR_SET_NO_NEW_PRIVS = 38
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -81,16 +80,16 @@ def process_control(option: int, value: int) -> None:
     system_call("prctl", option, value, 0, 0, 0)
 
 
+def lock_privileges() -> None:
+    """No program that this process runs has more privileges than it has now."""
+    process_control(38, 1)  # PR_SET_NO_NEW_PRIVS
+
+
 def drop_privileges() -> None:
     """Give up every capability, which only root has, gain none by running programs, and leave no core dump."""
-
-    class Header(ctypes.Structure):
-        _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
-
-    process_control(PR_SET_NO_NEW_PRIVS, 1)
-    process_control(PR_SET_DUMPABLE, 0)  # a limit of 0 for core dumps does not hold for programs that receive them
-    header, nothing = Header(0x20080522, 0), (ctypes.c_uint32 * 6)()
-    system_call("capset", ctypes.byref(header), ctypes.byref(nothing))
+    lock_privileges()
+    process_control(4, 0)  # PR_SET_DUMPABLE: a limit of 0 for core dumps does not hold for programs that receive them
+    system_call("capset", struct.pack("=Ii", 0x20080522, 0), bytes(24))  # version and process; no capability
 
 
 @cache

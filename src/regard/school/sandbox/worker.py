@@ -144,40 +144,26 @@ class Worker:
         return Outcome("not run", f"It was not run: {reason}, and again in a new one.")
 
     def _run(self, job: Job, entry: str | None) -> Outcome:
-        self._process = self._process or self._started()
+        process = self._process = self._process or self._started()
         self._number += 1
+        limits, received = job.limits or self.limits, Received()
+        driver = job.driver.read_text() if isinstance(job.driver, Path) else job.driver
+        places = {"submission": os.path.abspath(job.submission), "entry": entry, "working_folder": os.getcwd()}
+        rules = {"confined": self.is_confined, "imported": bool(self._wanted.imported), "limits": asdict(limits)}
+        values = {**places, **rules, "driver": driver, "values": job.values, "loads": job.loads}
         try:
-            with temporary_folder() as folder:
-                outcome = self._run_in(folder, self._process, job, entry)
+            report = process.wait_until_ready()
+            begin = time.monotonic()
+            with temporary_folder() as folder, _channels(job, {**values, "folder": str(folder)}) as (theirs, sources):
+                process.send_job(self._number, theirs)
+                _close(theirs)  # so that the end of the process is the end of what it writes
+                ended = self._supervise(process, folder, limits, received, sources)
         except BaseException:
             self.close()  # whatever it was, no process of a submission outlives this
             raise
+        outcome = judge(received, ended, limits, time.monotonic() - begin, report)
         if outcome.word == CANCELLED:
             raise RunCancelled
-        return outcome
-
-    def _run_in(self, folder: Path, process: WorkerProcess, job: Job, entry: str | None) -> Outcome:
-        report = process.wait_until_ready()
-        limits = job.limits or self.limits
-        values = {
-            "submission": os.path.abspath(job.submission),
-            "entry": entry,
-            "loads": job.loads,
-            "driver": job.driver.read_text() if isinstance(job.driver, Path) else job.driver,
-            "values": job.values,
-            "folder": str(folder),
-            "working_folder": os.getcwd(),
-            "confined": self.is_confined,
-            "imported": bool(self._wanted.imported),
-            "limits": asdict(limits),
-        }
-        received = Received()
-        begin = time.monotonic()
-        with _channels(pack(job.tensors, values)) as (theirs, (result, output)):
-            process.send_job(self._number, theirs)
-            _close(theirs)  # so that the end of the process is the end of what it writes
-            ended = self._supervise(process, folder, limits, received, {result: "result", output: "output"})
-        outcome = judge(received, ended, limits, time.monotonic() - begin, report)
         return outcome if self.is_confined else with_last_line(outcome, values["submission"])
 
     def _supervise(
@@ -248,7 +234,6 @@ def find_entry(path: Path, entry: str | None, *, links: bool) -> str | None:
 def judge(received: Received, ended: Ended, limits: RunLimits, seconds: float, report: ProtectionReport) -> Outcome:
     """How a run ended, from what is known for certain first and from what its process says last."""
     output = printable_text(received.output.decode("utf-8", "backslashreplace"), limits.output_bytes)
-
     outcome = partial(Outcome, output=output, seconds=seconds, protection=report)
     if received.stopped:
         return outcome(*received.stopped)
@@ -289,11 +274,6 @@ def _too_much(what: str, limits: RunLimits) -> tuple[str, str]:
 
 
 def _size(count: int) -> str:
-    """Bytes as people say it.
-
-    >>> _size(3 << 20), _size(1000)
-    ('3 MiB', '1000 bytes')
-    """
     return f"{count} bytes" if count % MiB else f"{count // MiB} MiB"
 
 
@@ -318,21 +298,21 @@ def _read_sources(
 
 
 @contextmanager
-def _channels(job: bytes) -> Iterator[tuple[list[int], tuple[int, int]]]:
+def _channels(job: Job, values: dict[str, Any]) -> Iterator[tuple[list[int], dict[int, str]]]:
     """Descriptors for the submission's process (job, result, output), to be closed; and our ends of the last two."""
     with ExitStack() as stack:
         file = stack.enter_context(tempfile.TemporaryFile())
-        file.write(job)
+        file.write(pack(job.tensors, values))
         file.seek(0)
-        ours, theirs = [], [os.dup(file.fileno())]
+        ours, theirs = {}, [os.dup(file.fileno())]
         stack.callback(_close, theirs)
-        for _ in range(2):
+        for name in ("result", "output"):
             reader, writer = os.pipe()
             stack.callback(os.close, reader)
             os.set_blocking(reader, False)
-            ours.append(reader)
+            ours[reader] = name
             theirs.append(writer)
-        yield theirs, (ours[0], ours[1])
+        yield theirs, ours
 
 
 def _close(descriptors: list[int]) -> None:
