@@ -18,7 +18,7 @@ def test_a_folder_or_its_file_is_loaded(tmp_path):
     for path in (tmp_path, tmp_path / "exercise.py", str(tmp_path)):
         exercise = load_exercise(path)
         assert (exercise.name, exercise.title) == (tmp_path.name, "Divide the scores by √head_dim.")
-        assert exercise.part_names == ["scale", "answer_1", "large", "attention"]
+        assert [part.name for part in exercise.parts] == ["scale", "answer_1", "large", "attention"]
         assert not exercise.passes_unsolved
 
 

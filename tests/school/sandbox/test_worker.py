@@ -188,7 +188,7 @@ def test_processor_time_ends_a_run_with_several_threads(worker, submit):
 
 
 def test_without_forks_a_run_has_the_workers_process_and_the_next_a_new_one(submit):
-    with Worker(SMALL, forks=False) as worker:
+    with Worker(SMALL, process=WorkerProcess(Protection.for_others(), forks=False)) as worker:
         pid = worker._process._process.pid
         first = worker.run(submit("import os, torch\ndef f(x): return torch.tensor(os.getpid())"))
         loop = worker.run(submit("while True: pass", limits=replace(SMALL, wall_seconds=0.4)))

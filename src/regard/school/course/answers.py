@@ -47,7 +47,7 @@ class AnswerChecker:
         # Asked a few times a second while an answer runs; if it says yes, the check raises RunCancelled.
         self.is_cancelled: Callable[[], bool] = bool  # no
         self._worker: Worker | None = None
-        self._exercises: dict[Path, Exercise] = {}
+        self._exercises: dict[Lesson, Exercise] = {}
 
     def __enter__(self) -> AnswerChecker:
         return self
@@ -61,15 +61,13 @@ class AnswerChecker:
         """The exercise of a lesson, which is loaded once."""
         from regard.school.exercises.exercise import load_exercise
 
-        if lesson.folder not in self._exercises:
-            self._exercises[lesson.folder] = load_exercise(lesson.folder)
-        return self._exercises[lesson.folder]
+        if lesson not in self._exercises:
+            self._exercises[lesson] = load_exercise(lesson.folder)
+        return self._exercises[lesson]
 
-    def check(self, lesson: Lesson, path: Path, seed: int | None = None) -> CheckedAnswer:
+    def check(self, lesson: Lesson, path: Path) -> CheckedAnswer:
         """Check a file. The first check waits for the import of torch."""
-        worker = self._worker = (
-            self._worker or self._start()
-        )  # before torch is imported here: both imports take seconds
+        worker = self._worker = self._worker or self._start()  # before torch is imported here: both take seconds
         import torch
 
         from regard.school.exercises.answer import check_answer
@@ -79,7 +77,7 @@ class AnswerChecker:
         _ = worker.protection  # waits until it is warm, which is not part of the check
         begin = time.perf_counter()
         worker.is_cancelled = self.is_cancelled
-        verdict = check_answer(exercise, worker, path, seed)
+        verdict = check_answer(exercise, worker, path)
         seconds = time.perf_counter() - begin
         is_start = path.is_file() and path.read_bytes() == lesson.text("start.py").encode()
         return CheckedAnswer(verdict, seconds, is_start)

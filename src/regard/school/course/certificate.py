@@ -83,7 +83,6 @@ def read_certificate(path: Path) -> dict[str, Any]:
 
 
 def _has(value: object, fields: Mapping[str, type | tuple[type, ...]]) -> bool:
-    """Is it a dict with these fields, each of its type?"""
     return isinstance(value, dict) and all(isinstance(value.get(name), kind) for name, kind in fields.items())
 
 

@@ -108,7 +108,6 @@ class Course:
 
     @property
     def is_own(self) -> bool:
-        """Is it the course that comes with regard?"""
         return self.folder.resolve() == OWN_COURSE.resolve()
 
     def lesson(self, name: str) -> Lesson:

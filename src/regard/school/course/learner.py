@@ -25,7 +25,6 @@ class LearnerFolder:
 
     @property
     def progress(self) -> ProgressFile:
-        """The file with the progress."""
         return ProgressFile(self.path / FILE)
 
     def file_of(self, lesson: Lesson) -> Path:
@@ -36,7 +35,6 @@ class LearnerFolder:
         return self.path / lesson.file_name
 
     def files(self) -> dict[str, Path]:
-        """All of them, by the name of the exercise."""
         return {lesson.name: self.file_of(lesson) for lesson in self.course.lessons}
 
     def write_missing(self) -> list[Path]:
@@ -160,12 +158,10 @@ def has_answers(path: Path, course: Course) -> bool:
 
 
 def short_hash(content: bytes) -> str:
-    """The first 16 digits of the SHA-256."""
     return hashlib.sha256(content).hexdigest()[:16]
 
 
 def today() -> str:
-    """The date, as 2026-11-16."""
     return datetime.date.today().isoformat()
 
 

@@ -45,7 +45,6 @@ class ExerciseRecord:
 
     @property
     def is_done(self) -> bool:
-        """Was a right answer checked?"""
         return self.state == "done"
 
     @classmethod
@@ -94,12 +93,10 @@ class ProgressFile:
         raise ValueError(f"{self.path} does not say which course it is of; it needs a line such as: course: regard")
 
     def move_course(self, course: str) -> None:
-        """Note that the course is elsewhere."""
         with self._changed() as lines:
             lines[:] = [f"course: {course}" if line.startswith("course:") else line for line in lines]
 
     def records(self) -> dict[str, ExerciseRecord]:
-        """Of every exercise that has a line, by its name."""
         records = map(ExerciseRecord.read, self._lines())
         return {one.name: one for one in records if one is not None}
 

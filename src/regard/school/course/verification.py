@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import symtable
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -107,22 +108,12 @@ def _solution_lines(lesson: Lesson) -> list[str]:
 
 
 def _same_names(lesson: Lesson) -> Iterator[str]:
-    start, solution = (_names(lesson.text(file)) for file in ("start.py", "solution.py"))
-    if start != solution:
-        different = ", ".join(sorted(start ^ solution))
-        yield f"start.py and solution.py must define the same names; only one of them defines {different}"
-
-
-def _names(source: str) -> set[str]:
     """Functions, classes and values at top level."""
-    names = set()
-    for node in ast.parse(source).body:
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            names.add(node.name)
-        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            names |= {one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)}
-    return names
+    files = ("start.py", "solution.py")
+    tables = [symtable.symtable(lesson.text(file), file, "exec").get_symbols() for file in files]
+    start, solution = ({one.get_name() for one in symbols if one.is_assigned()} for symbols in tables)
+    if different := ", ".join(sorted(start ^ solution)):
+        yield f"start.py and solution.py must define the same names; only one of them defines {different}"
 
 
 def _own_answers(lesson: Lesson, checker: AnswerChecker, report: LessonReport) -> Iterator[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 EVERY = 0.05  # seconds between two looks
@@ -18,10 +19,10 @@ class SavedFiles:
     """Tells which files were saved with new content. Call `saved()` every 0.05 s."""
 
     def __init__(self, paths: Mapping[str, Path]) -> None:
-        self._paths = dict(paths)
-        self._seen = {name: _signature(path) for name, path in paths.items()}
-        self._settled = dict(self._seen)
-        self._contents = {name: _digest(path) for name, path in paths.items()}
+        self._paths, self._contents = dict(paths), dict[str, bytes]()
+        self._seen, self._settled = dict[str, Signature](), dict[str, Signature]()
+        for name in paths:
+            self.note(name)
 
     def saved(self) -> list[str]:
         """The names of files that have new content and were not written to since the last look."""
@@ -45,16 +46,13 @@ class SavedFiles:
 
 
 def _signature(path: Path) -> Signature:
-    try:
+    with suppress(OSError):
         status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
+        return status.st_mtime_ns, status.st_size, status.st_ino
+    return None
 
 
 def _digest(path: Path) -> bytes:
-    """A digest of the content; empty if there is no file."""
-    try:
+    with suppress(OSError):
         return hashlib.sha256(path.read_bytes()).digest()
-    except OSError:
-        return b""
+    return b""

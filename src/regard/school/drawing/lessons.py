@@ -114,7 +114,6 @@ def split_after(text: str) -> tuple[str, str]:
 
 
 def _printed(text: str, width: int) -> str:
-    """What the learner's code printed."""
     lines = text.rstrip().splitlines()
     if (more := len(lines) - _MOST_PRINTED) > 0:
         lines[_MOST_PRINTED:] = [f"… and {more} lines more"]
@@ -123,7 +122,6 @@ def _printed(text: str, width: int) -> str:
 
 
 def _picture(weights: Tensor, width: int) -> str:
-    """The weights that the learner's function made."""
     from regard.show.terminal.weights import weights_table
 
     matrix = weights.reshape(-1, *weights.shape[-2:])[0]
@@ -133,14 +131,12 @@ def _picture(weights: Tensor, width: int) -> str:
 
 
 def hints_text(lesson: Lesson, hints: Sequence[tuple[str, str]], width: int) -> str:
-    """Hints, each with its level."""
     of = f"of {sum(level in lesson.hints for level in LEVELS)}"
     numbered = enumerate(hints, 1)
     return "\n\n".join(f"  Hint {n} {of}, {level}:\n{indented(text, width, '    ')}" for n, (level, text) in numbered)
 
 
 def ways_text(lesson: Lesson, width: int) -> str:
-    """Other right ways to write it."""
     ways = {name: indented(code, width, "    ", "    ") for name, code in lesson.ways.items()}
     return "\n\n".join(f"  Another way, {name}:\n\n{code}" for name, code in ways.items())
 

@@ -137,7 +137,6 @@ def _class_page(report: ClassReport, title: str = "") -> str:
 
 
 def _reasons(grade: Grade) -> str:
-    """What was seen, and the lines."""
     return " ".join(f"{one.says}{f' Line {one.line}: {one.code}' if one.code else ''}" for one in grade.mistakes)
 
 

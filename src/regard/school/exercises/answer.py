@@ -94,7 +94,6 @@ def check_source(
 
 
 def _before_running(source: str) -> list[Finding]:
-    """What can be said without running the file."""
     try:
         lines = unwritten_lines(source)
     except SyntaxError as error:
@@ -142,7 +141,6 @@ def only_line(source: str, name: str) -> int:
 def _checked(
     exercise: Exercise, part: Part, submission: Submission, source: str, seed: int, verdict: AnswerVerdict
 ) -> list[Finding]:
-    """What is wrong with one part."""
     missing = [Finding("not defined", f"It defines no {part.name}.")]
     if isinstance(part, Layer):
         checked, printed = check_layer(exercise, part, submission, source, verdict.file, seed)
@@ -181,7 +179,6 @@ def _adopted(checked: Verdict, verdict: AnswerVerdict) -> list[Finding]:
 
 
 def _failing(wrong: Sequence[Wrong], failed: Failure, arguments: Sequence[Any]) -> Finding:
-    """What an exception means."""
     message = f"{failed.type}: {failed.message.strip()}"
     for one in wrong:
         if one.raises and one.raises in message:

@@ -29,12 +29,7 @@ from regard.school.exercises.comparing import describe_value, is_same
 from regard.school.exercises.exercise import Exercise, Function, Judged, Layer, load_exercise
 from regard.school.exercises.plain_calls import read_plain, write_plain
 
-DRIVER = Path(plain_calls.__file__).read_text(encoding="utf-8") + (
-    "\n\ndef drive(submission, tensors, values):\n"
-    "    torch.set_num_threads(1)\n"
-    "    seen, returned = call_by_name(submission, values, tensors)\n"
-    "    return returned, seen\n"
-)
+DRIVER = Path(plain_calls.__file__).read_text(encoding="utf-8")
 LAYER_DRIVER = """
 def drive(submission, tensors, values):
     from regard.school.exercises.calling import drive_layer
@@ -71,10 +66,8 @@ def call_learner(
 ) -> Called:
     """Call a function of the learner's in its process, once for every run; with `read`, its value is read instead."""
     tensors: dict[str, Tensor] = {}
-    calls = [
-        {"arguments": [write_plain(one, tensors) for one in arguments], "seed": seed + run}
-        for run, arguments in enumerate(runs)
-    ]
+    written = [[write_plain(one, tensors) for one in arguments] for arguments in runs]
+    calls = [{"arguments": arguments, "seed": seed + run} for run, arguments in enumerate(written)]
     outcome = submission.run({"name": name, "calls": calls, "read": read}, tensors, DRIVER)
     try:
         seen = outcome.values

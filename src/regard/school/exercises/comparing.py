@@ -21,7 +21,6 @@ NUMBERS = (bool, int, float, Tensor)
 
 
 def is_same(seen: Any, expected: Any, tolerance: float | int) -> bool:
-    """Are both the same, numbers up to the tolerance?"""
     return first_difference(seen, expected, tolerance) is None
 
 
@@ -146,7 +145,10 @@ def answer_finding(question: Question, results: Sequence[Any]) -> list[Finding]:
     for choice, reason in question.because.items():
         if given == plain_choice(choice):
             return [Finding(f"{question.name}: {choice}", reason)]
-    remedy = f"answer with {letters}" if (letters := _letters(question)) else "that is not it"
+    choices, remedy = sorted({str(one) for one in (question.right, *question.because)}), "that is not it"
+    if len(choices) > 1 and all(len(one) == 1 and one.isalpha() for one in choices):
+        *most, last = (f'"{one}"' for one in choices)
+        remedy = f"answer with the letter {', '.join(most)} or {last}, in quotes"
     return [Finding(f"{question.name}: another answer", f"{question.name} is {describe_value(value)}; {remedy}.")]
 
 
@@ -157,15 +159,6 @@ def quotes_missing(questions: Sequence[Question], failure: str) -> str:
             if isinstance(choice, str) and f"name {choice!r} is not defined" in failure:
                 return f'A choice stands in quotes: "{choice}".'
     return ""
-
-
-def _letters(question: Question) -> str:
-    """The choices, where each is a letter: 'the letter "a", "b" or "c", in quotes'; else ""."""
-    choices = sorted({str(one) for one in (question.right, *question.because)})
-    if len(choices) < 2 or not all(len(one) == 1 and one.isalpha() for one in choices):
-        return ""
-    *most, last = (f'"{one}"' for one in choices)
-    return f"the letter {', '.join(most)} or {last}, in quotes"
 
 
 def plain_choice(value: Any) -> str:

@@ -106,11 +106,6 @@ class Exercise:
     passes_unsolved: bool = False
     path: Path | None = None  # of exercise.py
 
-    @property
-    def part_names(self) -> list[str]:
-        """The names that the learner's file defines."""
-        return [part.name for part in self.parts]
-
 
 def load_exercise(path: Path | str) -> Exercise:
     """The exercise of a file, or of a folder with an exercise.py; ValueError says what is wrong with it."""

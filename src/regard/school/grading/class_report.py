@@ -57,7 +57,6 @@ class ClassReport:
     protection: ProtectionReport = field(default_factory=ProtectionReport)
 
     def count(self, status: str) -> int:
-        """How many are right, wrong or unchecked."""
         return sum(one.status == status for one in self.grades)
 
     @property
@@ -70,7 +69,6 @@ class ClassReport:
         return sorted(who.items(), key=lambda one: (-len(one[1]), one[0]))
 
     def as_json(self) -> dict[str, Any]:
-        """Everything, in plain values."""
         return {
             "counts": dict(Counter(one.status for one in self.grades)),
             "mistakes": dict(self.mistakes),

@@ -53,7 +53,7 @@ def remove_folder(folder: Path | str) -> None:
     """
     parent, name = os.path.split(os.path.abspath(folder))
     here = os.open(parent, os.O_RDONLY | os.O_DIRECTORY)
-    path, left = [], [[name]]  # the folders that it is in, and in each of them the folders to be removed
+    path, left = list[str](), [[name]]  # the folders that it is in, and in each of them the folders to be removed
     try:
         while left[0] or path:
             if left[-1]:

@@ -78,5 +78,4 @@ def share_out(
 
 
 def available_processors() -> int:
-    """The processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

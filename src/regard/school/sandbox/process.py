@@ -103,7 +103,6 @@ class WorkerProcess:
         return self._report
 
     def send_job(self, number: int, descriptors: Sequence[int]) -> None:
-        """Start a job, given the descriptors of the job, the result and the output."""
         try:
             self.messages.send({"job": number}, descriptors)
         except OSError as error:
@@ -162,7 +161,6 @@ class WorkerProcess:
             self.messages.connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """End the process, and what it has forked."""
         self.messages.connection.close()
         if self.forks and self._report is not None and self._process.returncode is None:
             with suppress(subprocess.TimeoutExpired):  # it ends what a submission left behind, and then itself

@@ -66,7 +66,6 @@ def conditions(pid: int) -> list[Condition]:
 
 
 def refused_calls() -> list[str]:
-    """The calls that are refused whatever their arguments are."""
     depends = {condition.call for condition in conditions(0)}
     return [name for name in NUMBERS if name not in {LAST, *ABSENT, *depends}]
 

@@ -58,12 +58,10 @@ def machine() -> str:
 
 
 def call_number(name: str, machine: str) -> int | None:
-    """The number of a system call on a processor; None if it has no such call."""
     return NUMBERS[name][MACHINES.index(machine)]
 
 
 def system_call(name: str, *arguments: object) -> int:
-    """Make a system call; OSError if it fails."""
     code = call_number(name, machine())
     if code is None:
         raise OSError(f"{machine()} has no system call {name}")
@@ -76,7 +74,6 @@ def system_call(name: str, *arguments: object) -> int:
 
 
 def process_control(option: int, value: int) -> None:
-    """The call prctl with one value; OSError if it fails."""
     system_call("prctl", option, value, 0, 0, 0)
 
 

@@ -77,13 +77,11 @@ class Worker:
         self,
         limits: RunLimits | None = None,
         protection: Protection | None = None,
-        *,
-        forks: bool = FORKS,
         process: WorkerProcess | None = None,
     ) -> None:
         self.limits = limits or RunLimits()
         self._wanted = protection or Protection.for_others()
-        self._forks, self._number, self._stopped = forks, 0, False
+        self._forks, self._number, self._stopped = FORKS if process is None else process.forks, 0, False
         self._process: WorkerProcess | None = process or self._started()
         # Asked a few times a second while a job runs; if it says yes, the job ends, and its run raises RunCancelled.
         self.is_cancelled: Callable[[], bool] = bool  # no
@@ -104,7 +102,6 @@ class Worker:
             process.hang_up()
 
     def close(self) -> None:
-        """End the worker's process."""
         if self._process is not None:
             self._process.close()
             self._process = None
