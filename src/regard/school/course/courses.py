@@ -111,10 +111,7 @@ class Course:
         return self.folder.resolve() == OWN_COURSE.resolve()
 
     def lesson(self, name: str) -> Lesson:
-        """The exercise of this name, number or file name.
-
-        A learner types what is at hand: scale, 9, 09_scale or 09_scale.py.
-        """
+        """The exercise of this name, number or file name, as a learner types it: scale, 9, 09_scale or 09_scale.py."""
         bare = Path(name).name.lower().removesuffix(".py")
         number, _, rest = bare.partition("_")
         for one in self.lessons:

@@ -188,14 +188,11 @@ def with_definitions(source: str, code: str) -> str:
 
 
 def _put(body: list[ast.stmt], new: list[ast.stmt]) -> None:
-    definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    places = {one.name: at for at, one in enumerate(body) if isinstance(one, definitions)}
+    places = {getattr(one, "name", None): at for at, one in enumerate(body)}  # of functions and classes
     for one in new:
-        at = places.get(one.name) if isinstance(one, definitions) else None
-        old = None if at is None else body[at]
-        if at is None:
-            body.append(one)
-        elif isinstance(old, ast.ClassDef) and isinstance(one, ast.ClassDef):
+        at = places.get(getattr(one, "name", ""), len(body))
+        old = body[at] if at < len(body) else None
+        if isinstance(old, ast.ClassDef) and isinstance(one, ast.ClassDef):
             _put(old.body, one.body)
         else:
-            body[at] = one
+            body[at : at + 1] = [one]

@@ -37,9 +37,8 @@ class AnswerVerdict(Verdict):
 
     def as_json(self) -> dict[str, Any]:
         """Everything but the pictures, in plain values."""
-        without = Verdict.as_json(replace(self, pictures=[]))
-        del without["pictures"]
-        return without
+        values = Verdict.as_json(replace(self, pictures=[]))
+        return {name: value for name, value in values.items() if name != "pictures"}
 
 
 def check_answer(

@@ -33,7 +33,7 @@ from regard.school.check.verdict import Finding, Verdict, with_code
 from regard.school.exercises.answer import check_source
 from regard.school.exercises.exercise import Exercise, load_exercise
 from regard.school.exercises.soundness import unsound
-from regard.school.grading.class_report import ClassReport, Grade, as_grade, unchecked
+from regard.school.grading.class_report import ClassReport, Grade, as_grade
 from regard.school.grading.key import TASKS, GradeKey
 from regard.school.sandbox.folders import remove_left_by
 from regard.school.sandbox.limits import MiB, used_memory
@@ -142,7 +142,8 @@ class Checker:
             if self._stopped or self.report is None:
                 raise
             self.close()
-            return unchecked(path.name, f"the check itself ended: {error}; check it by hand", time.monotonic() - begin)
+            problem = f"the check itself ended: {error}; check it by hand"
+            verdicts = [Verdict(path.name, "", problem=problem).as_json()]
         return as_grade(path.name, verdicts, time.monotonic() - begin)
 
     def stop(self) -> None:

@@ -1,7 +1,7 @@
 """Landlock: the files that this process may read and write, enforced by the Linux kernel without root.
 
 What is not granted is refused, for good, in this process and in all that it starts. Landlock does not hide that a file
-exists, and knows nothing of permissions or times of files: changing those is refused by seccomp.py.
+exists, and knows nothing of permissions or times of files: changing those is refused by system_calls.py.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterable
 from pathlib import Path
 
-from regard.school.sandbox.system import lock_privileges, system_call
+from regard.school.sandbox.system_calls import lock_privileges, system_call
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR, REMOVE_DIR, REMOVE_FILE = (1 << bit for bit in range(6))
 MAKE_CHAR, MAKE_DIR, MAKE_REG, MAKE_SOCK, MAKE_FIFO, MAKE_BLOCK, MAKE_SYM = (1 << bit for bit in range(6, 13))
@@ -20,12 +20,7 @@ REFER, TRUNCATE, IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 READ = READ_FILE | READ_DIR
 WRITE = READ | WRITE_FILE | REMOVE_DIR | REMOVE_FILE | MAKE_DIR | MAKE_REG | REFER | TRUNCATE
 OF_A_FILE = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
-DEVICES = {
-    "/dev/null": READ_FILE | WRITE_FILE,
-    "/dev/zero": READ_FILE,
-    "/dev/random": READ_FILE,
-    "/dev/urandom": READ_FILE,
-}
+DEVICES = dict.fromkeys(("/dev/zero", "/dev/random", "/dev/urandom"), READ_FILE) | {"/dev/null": READ_FILE | WRITE_FILE}
 
 Grant = tuple[str, int]  # a path, and what may be done with it and below it
 
@@ -36,11 +31,8 @@ def landlock_version() -> int:
 
 
 def restrict_files(grants: Iterable[Grant], version: int | None = None) -> None:
-    """Refuse this process every file that is not granted, every TCP port, and signals to processes outside.
-
-    `version` asks for an older Landlock than the kernel has.
-    """
-    version = landlock_version() if version is None else version
+    """Refuse this process every file that is not granted, every TCP port, and signals to processes outside."""
+    version = landlock_version() if version is None else version  # or an older one, for tests
     handled = (1 << 13) - 1
     for since, access in ((2, REFER), (3, TRUNCATE), (5, IOCTL_DEV)):
         handled |= access if version >= since else 0

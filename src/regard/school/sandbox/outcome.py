@@ -15,16 +15,21 @@ from torch import Tensor
 
 from regard.school.sandbox.protection import ProtectionReport
 
-WORDS = {
+WORDS = [
+    "finished",
+    "failed",
+    "ended early",
+    "out of time",
+    "out of memory",
+    "killed",
+    "wrote too much",
+    "malformed",
+    "not run",
+]
+SENTENCES = {
     "finished": "It ran to the end.",
-    "failed": "It raised an exception.",
     "ended early": "It ended its process before it returned a result.",
-    "out of time": "It did not end in time.",
     "out of memory": "It needed more memory than it may have.",
-    "killed": "Its process was killed by a signal.",
-    "wrote too much": "It wrote more than it may.",
-    "malformed": "What it returned is no result: something wrote to the result by itself.",
-    "not run": "It was not run.",
 }
 LONGEST_MESSAGE = 4000  # characters
 MOST_LINES = 40

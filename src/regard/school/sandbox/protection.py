@@ -21,8 +21,7 @@ from typing import Any
 
 from regard.school.sandbox import landlock
 from regard.school.sandbox.limits import RunLimits, set_limits, used_memory
-from regard.school.sandbox.seccomp import restrict_system_calls
-from regard.school.sandbox.system import drop_privileges
+from regard.school.sandbox.system_calls import drop_privileges, restrict_system_calls
 
 # In the order in which they are put on: the last one takes away what the others need.
 LAYERS = {

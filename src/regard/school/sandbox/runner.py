@@ -22,7 +22,7 @@ from typing import Any
 from regard.school.sandbox.landlock import Grant
 from regard.school.sandbox.limits import RunLimits
 from regard.school.sandbox.protection import LAYERS, Protection, attempt, library_grants, protect
-from regard.school.sandbox.system import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, process_control
+from regard.school.sandbox.system_calls import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, process_control
 
 MOST_BYTES = 1 << 16  # of a message
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from regard.school.sandbox.child import STARTED
 from regard.school.sandbox.folders import measure_folder, temporary_folder
 from regard.school.sandbox.limits import MiB, RunLimits
-from regard.school.sandbox.outcome import WORDS, Outcome, printable_text, read_failure, with_last_line
+from regard.school.sandbox.outcome import SENTENCES, Outcome, printable_text, read_failure, with_last_line
 from regard.school.sandbox.packets import MalformedPacket, pack, unpack
 from regard.school.sandbox.process import FORKS, Ended, RunCancelled, WorkerDied, WorkerProcess
 from regard.school.sandbox.protection import Protection, ProtectionReport
@@ -246,7 +246,7 @@ def judge(received: Received, ended: Ended, limits: RunLimits, seconds: float, r
         return outcome("killed", f"Its process was killed by {name}{hint}.")
     result = received.result[len(STARTED) :]
     if not result:
-        return outcome("ended early", WORDS["ended early"])
+        return outcome("ended early", SENTENCES["ended early"])
     try:
         tensors, values = unpack(result)
         if not isinstance(values, dict) or set(values) != {"failure", "values"}:
@@ -255,10 +255,10 @@ def judge(received: Received, ended: Ended, limits: RunLimits, seconds: float, r
     except ValueError as error:
         return outcome("malformed", f"What it returned is no result: {printable_text(str(error), 1000)}.")
     if failure is None:
-        return outcome("finished", WORDS["finished"], tensors=tensors, values=values["values"])
+        return outcome("finished", SENTENCES["finished"], tensors=tensors, values=values["values"])
     word = {"SystemExit": "ended early", "MemoryError": "out of memory"}.get(failure.type, "failed")
     message = f"{failure.type}: {failure.message}".rstrip(": ")
-    return outcome(word, f"It raised {message}" if word == "failed" else WORDS[word], failure=failure)
+    return outcome(word, f"It raised {message}" if word == "failed" else SENTENCES[word], failure=failure)
 
 
 def _too_much(what: str, limits: RunLimits) -> tuple[str, str]:
