@@ -55,13 +55,6 @@ def test_a_run_that_is_cancelled_leaves_the_worker_warm(worker, submit, monkeypa
     assert worker._process is process
 
 
-def test_a_driver_can_be_a_file(worker, submit, tmp_path):
-    driver = tmp_path / "driver.py"
-    driver.write_text("def drive(s, t, v): return {'out': s.f(t['x'])}")
-    job = submit("def f(x): return -x", driver)
-    torch.testing.assert_close(worker.run(job).tensors["out"], -job.tensors["x"], rtol=0, atol=0)
-
-
 def test_what_is_printed_is_kept_in_order(worker, submit):
     source = (
         "import sys, os\nprint('one')\nprint('two', file=sys.stderr)\nos.write(1, b'three \\xff\\n')\ndef f(x): "

@@ -86,8 +86,7 @@ class AnswerChecker:
         from regard.school.sandbox.process import WorkerProcess
         from regard.school.sandbox.protection import Protection
 
-        own = Protection.for_own_file(imported=IMPORTED)
-        protection = Protection.for_others() if self.is_confined else own
+        protection = Protection.for_others() if self.is_confined else Protection.for_own_file(imported=IMPORTED)
         process = WorkerProcess(protection)
         from regard.school.check.learner_code.submission import default_limits, own_limits
         from regard.school.exercises.answer import SECONDS

@@ -36,8 +36,8 @@ def make_certificate(folder: LearnerFolder) -> dict[str, Any]:
     """The progress in a learner's folder, in plain values."""
     records = folder.progress.records()
     exercises = []
-    for lesson in folder.course.lessons:
-        record, path = folder.progress.record(lesson.name), folder.file_of(lesson)
+    for lesson, record in zip(folder.course.lessons, folder.records(), strict=True):
+        path = folder.file_of(lesson)
         content = path.read_bytes() if path.is_file() else None
         exercises.append(
             {
@@ -66,7 +66,6 @@ def make_certificate(folder: LearnerFolder) -> dict[str, Any]:
 @printable_errors()
 def read_certificate(path: Path) -> dict[str, Any]:
     """A certificate from a file; ValueError if it is none. Nothing in it is to be believed."""
-    no_certificate = f"{path} is no certificate; make one with: regard learn status --json > FILE"
     try:
         with path.open("rb") as file:
             certificate = parse_json(file.read(LARGEST) if path.stat().st_size <= LARGEST else b"")
@@ -75,10 +74,9 @@ def read_certificate(path: Path) -> dict[str, Any]:
     if isinstance(certificate, dict) and certificate.get("format", FORMAT) != FORMAT:
         found = readable(certificate["format"])
         raise ValueError(f"{path} has format {found}; this version of regard reads {FORMAT}")
-    if not _has(certificate, FIELDS) or not _has(certificate["course"], {"hash": str}) or not certificate["exercises"]:
-        raise ValueError(no_certificate)
-    if not all(_has(one, EXERCISE_FIELDS) for one in certificate["exercises"]):
-        raise ValueError(no_certificate)
+    is_whole = _has(certificate, FIELDS) and _has(certificate["course"], {"hash": str}) and certificate["exercises"]
+    if not is_whole or not all(_has(one, EXERCISE_FIELDS) for one in certificate["exercises"]):
+        raise ValueError(f"{path} is no certificate; make one with: regard learn status --json > FILE")
     return certificate  # type: ignore[no-any-return]
 
 

@@ -36,11 +36,7 @@ class Lesson:
 
     @property
     def file_name(self) -> str:
-        """The learner's file.
-
-        >>> Lesson("scale", 9, "Attention", Path("lessons/scale")).file_name
-        '09_scale.py'
-        """
+        """The learner's file, as 09_scale.py."""
         return f"{self.number:02}_{self.name}.py"
 
     @cached_property

@@ -6,13 +6,17 @@ import datetime
 import hashlib
 import os
 import re
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from regard.school.course.courses import LEVELS, OWN_COURSE, Course, Lesson, read_course
-from regard.school.course.progress import FILE, HEADING, ProgressFile
+from regard.school.course.progress import FILE, HEADING, ExerciseRecord, ProgressFile
 
 DEFAULT_FOLDER = "attention-course"
+EVERY = 0.05  # seconds between two looks at the learner's files
+Signature = tuple[int, int, int] | None  # time of change, size and inode; None where there is no file
 OWN = "regard"  # how progress.txt names our course, which lies elsewhere on every machine
 
 
@@ -55,13 +59,18 @@ class LearnerFolder:
             self.progress.update(lesson.name, state="open", date=today(), answer="")
         return old
 
+    def records(self) -> list[ExerciseRecord]:
+        """What was done in each exercise, in their order."""
+        known = self.progress.records()
+        return [known.get(one.name, ExerciseRecord(one.name)) for one in self.course.lessons]
+
     def current(self) -> Lesson | None:
         """The first exercise that is not done; None if all are."""
         return self.after(None)
 
     def after(self, lesson: Lesson | None) -> Lesson | None:
         """The next exercise that is not done: after this one, or else from the beginning; None if all are done."""
-        done = {one.name for one in self.progress.records().values() if one.is_done}
+        done = {one.name for one in self.records() if one.is_done}
         others = [one for one in self.course.lessons if one.name not in done and one != lesson]
         later = [one for one in others if lesson is not None and one.number > lesson.number]
         return next(iter(later or others), None)
@@ -182,3 +191,50 @@ def _write(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.partial")
     temporary.write_text(text, encoding="utf-8")
     temporary.rename(path)
+
+
+class SavedFiles:
+    """Tells which files were saved with new content, by looking at them: works in every folder, under any editor.
+
+    An editor may write a file in place, or write another one and rename it. Either way a file counts as saved when it
+    has stopped changing, and only if its content is not what was seen last. Call `saved()` every 0.05 s.
+    """
+
+    def __init__(self, paths: Mapping[str, Path]) -> None:
+        self._paths, self._contents = dict(paths), dict[str, bytes | None]()
+        self._seen, self._settled = dict[str, Signature](), dict[str, Signature]()
+        for name in paths:
+            self.note(name)
+
+    def saved(self) -> list[str]:
+        """The names of files that have new content and were not written to since the last look."""
+        result = []
+        for name, path in self._paths.items():
+            before, now = self._seen[name], _signature(path)
+            self._seen[name] = now
+            if now is None or now != before or now == self._settled[name]:
+                continue
+            self._settled[name] = now
+            content = _content(path)
+            if content is not None and content != self._contents[name]:
+                self._contents[name] = content
+                result.append(name)
+        return result
+
+    def note(self, name: str) -> None:
+        """Take the content of a file as seen, because it is about to be checked."""
+        self._seen[name] = self._settled[name] = _signature(self._paths[name])
+        self._contents[name] = _content(self._paths[name])
+
+
+def _signature(path: Path) -> Signature:
+    with suppress(OSError):
+        status = path.stat()
+        return status.st_mtime_ns, status.st_size, status.st_ino
+    return None
+
+
+def _content(path: Path) -> bytes | None:
+    with suppress(OSError):
+        return path.read_bytes()
+    return None

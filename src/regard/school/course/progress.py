@@ -71,11 +71,11 @@ class ExerciseRecord:
         return f"{self.name:<12} {self.state}  {' '.join(words)}"
 
 
+@dataclass(frozen=True)
 class ProgressFile:
     """The file, and what it says now."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    path: Path
 
     @classmethod
     def create(cls, path: Path, course: str) -> ProgressFile:

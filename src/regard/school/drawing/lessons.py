@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,34 +35,32 @@ _COLORS = {"✓": "32", "✗": "31", "?": "33", "!": "33"}
 
 def lesson_list(folder: LearnerFolder, width: int) -> str:
     """Every exercise, chapter by chapter, with what was done."""
-    records, current = folder.progress.records(), folder.current()
+    lessons, records, current = folder.course.lessons, folder.records(), folder.current()
     rows = []
-    for lesson in folder.course.lessons:
-        record = records.get(lesson.name, ExerciseRecord(lesson.name))
+    for lesson, record in zip(lessons, records, strict=True):
         mark = "✓" if record.is_done else "→" if lesson == current else "·"
         help_used = _used(record.hints, record.solution, record.attempts)
         rows.append([mark, str(lesson.number), lesson.name, lesson.title, help_used])
     used = min(max(len(row[4]) for row in rows), max(18, width // 3))
     table = text_table([], rows, width, cut={3: 12, 4: used}).splitlines()
-    lines = [wrapped(f"{folder.course.title}: {_count(folder)}", width)]
-    for chapter in dict.fromkeys(one.chapter for one in folder.course.lessons):
-        chosen = [line for line, one in zip(table, folder.course.lessons, strict=True) if one.chapter == chapter]
+    lines = [wrapped(f"{folder.course.title}: {_count(records)}", width)]
+    for chapter in dict.fromkeys(one.chapter for one in lessons):
+        chosen = [line for line, one in zip(table, lessons, strict=True) if one.chapter == chapter]
         lines += ["", f"  {chapter}", *chosen]
     return "\n".join([*lines, "", next_step(folder, width)])
 
 
 def course_status(folder: LearnerFolder, width: int) -> str:
     """How far the learner is: a bar, a line for each chapter, and what is next."""
-    lessons = folder.course.lessons
-    records = [folder.progress.records().get(one.name, ExerciseRecord(one.name)) for one in lessons]
+    lessons, records = folder.course.lessons, folder.records()
     bar = min(_BAR, max(width - 20, 5))
     filled = bar * sum(one.is_done for one in records) // len(lessons)
-    lines = [wrapped(folder.course.title, width), "", f"  {'█' * filled}{'·' * (bar - filled)}  {_count(folder)}", ""]
+    lines = [wrapped(folder.course.title, width), "", f"  {'█' * filled}{'·' * (bar - filled)}  {_count(records)}", ""]
     rows = []
     for chapter in dict.fromkeys(one.chapter for one in lessons):
         inside = [record for record, one in zip(records, lessons, strict=True) if one.chapter == chapter]
         hints, shown = sum(one.hints for one in inside), sum(one.solution != "" for one in inside)
-        rows.append([chapter, f"{sum(one.is_done for one in inside)} of {len(inside)}", str(hints), str(shown)])
+        rows.append([chapter, _count(inside).removesuffix(" done"), str(hints), str(shown)])
     lines.append(text_table(["chapter", "done", "hints", "solutions seen"], rows, width, cut={0: 12}))
     return "\n".join([*lines, "", next_step(folder, width)])
 
@@ -72,9 +71,10 @@ def next_step(folder: LearnerFolder, width: int, after: Lesson | None = None, ho
     if lesson is None:
         count = len(folder.course.lessons)
         return wrapped(f"All {count} exercises are done. For your teacher: regard learn status --json", width)
-    then = split_after(after.after)[1] if after is not None and lesson.number == after.number + 1 else ""
-    said = then or f"{lesson.title}."
-    return f"{wrapped(f'Next: {said}', width)}\n{wrapped(f'{shown_path(folder.file_of(lesson))}   {how}', width)}"
+    then = f"{lesson.title}."
+    if after is not None and lesson.number == after.number + 1:
+        then = split_after(after.after)[1] or then
+    return f"{wrapped(f'Next: {then}', width)}\n{wrapped(f'{shown_path(folder.file_of(lesson))}   {how}', width)}"
 
 
 def lesson_heading(folder: LearnerFolder, lesson: Lesson, width: int, with_task: bool) -> str:
@@ -174,17 +174,11 @@ def colored(text: str) -> str:
     text = printable(text)
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return text
-    lines = []
-    for line in text.split("\n"):
-        color = _COLORS.get(line[2:3]) if line.startswith("  ") and line[3:4] == " " else None
-        lines.append(f"\x1b[{color}m{line}\x1b[0m" if color else line)
-    return "\n".join(lines)
+    return re.sub(r"(?m)^  ([✓✗?!]) .*", lambda line: f"\x1b[{_COLORS[line[1]]}m{line[0]}\x1b[0m", text)
 
 
-def _count(folder: LearnerFolder) -> str:
-    records = folder.progress.records()
-    done = sum(one.name in records and records[one.name].is_done for one in folder.course.lessons)
-    return f"{done} of {len(folder.course.lessons)} done"
+def _count(records: Sequence[ExerciseRecord]) -> str:
+    return f"{sum(one.is_done for one in records)} of {len(records)} done"
 
 
 def verified_course(reports: Sequence[LessonReport], faults: Sequence[tuple[str, str]], width: int) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from torch import Tensor
 
 from regard.school.check.verdict import Example, Finding, Verdict
-from regard.school.grading.class_report import ClassReport, Grade
+from regard.school.grading.class_report import ClassReport
 from regard.show.terminal.table import html_table, shorten, terminal_width, text_table, wrapped
 from regard.support.drawing import as_page, as_text
 
@@ -51,12 +51,7 @@ def _text(verdict: Verdict, width: int | None = None) -> str:
 
 
 def _wrapped(text: str, width: int, indent: str, later: str | None = None) -> str:
-    r"""The text in lines that do not break a shape.
-
-    >>> print(_wrapped("It returns a tensor of shape (2, 3, 5).", 34, ""))
-    It returns a tensor of shape
-    (2, 3, 5).
-    """
+    """The text in lines that do not break a shape, as (2, 3, 5) or 2 × 3 × 5."""
     together = re.sub(r"(?<=\d)(,| ×) (?=\d)", lambda found: found[1].replace(" ", _KEPT) + _KEPT, text)
     return wrapped(together, width, indent, later).replace(_KEPT, " ")
 
@@ -123,7 +118,10 @@ def _class_text(report: ClassReport, width: int | None = None) -> str:
 @as_page.register
 def _class_page(report: ClassReport, title: str = "") -> str:
     title = html.escape(title or "Grades")
-    rows = [[SIGNS[one.status], one.submission, one.says, _reasons(one)] for one in report.grades]
+    rows = []
+    for one in report.grades:
+        why = [f"{made.says}{f' Line {made.line}: {made.code}' if made.code else ''}" for made in one.mistakes]
+        rows.append([SIGNS[one.status], one.submission, one.says, " ".join(why)])
     counts = [[str(len(who)), name, ", ".join(who)] for name, who in report.mistakes]
     tables = html_table(_counts(report), ["", "submission", "verdict", "why"], rows, left=True)
     if counts:
@@ -134,10 +132,6 @@ def _class_page(report: ClassReport, title: str = "") -> str:
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
         f"<style>{_STYLE}</style></head><body><h1>{title}</h1>{tables}</body></html>\n"
     )
-
-
-def _reasons(grade: Grade) -> str:
-    return " ".join(f"{one.says}{f' Line {one.line}: {one.code}' if one.code else ''}" for one in grade.mistakes)
 
 
 def _counts(report: ClassReport) -> str:

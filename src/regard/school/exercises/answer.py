@@ -125,11 +125,7 @@ def unwritten_lines(source: str) -> list[int]:
 
 
 def only_line(source: str, name: str) -> int:
-    r"""The line of a function that has one statement; 0 where there are more, and the mistake can be in any of them.
-
-    >>> only_line("def double(x):\n    return x * x", "double")
-    2
-    """
+    """The line of a function that has one statement; 0 where there are more, and the mistake can be in any of them."""
     for one in ast.parse(source).body:
         if isinstance(one, ast.FunctionDef) and one.name == name:
             body = one.body[1:] if ast.get_docstring(one) is not None else one.body
@@ -144,7 +140,14 @@ def _checked(
     if isinstance(part, Layer):
         checked, printed = check_layer(exercise, part, submission, source, verdict.file, seed)
         verdict.printed = verdict.printed or printed
-        return missing if checked is None else _adopted(checked, verdict)
+        if checked is None:
+            return missing
+        verdict.problem = checked.problem
+        verdict.notes += checked.notes
+        if checked.sizes and checked.mistakes:
+            sizes = ", ".join(f"{name}={value}" for name, value in checked.sizes.items())
+            verdict.notes.append(f"Checked as {checked.task}; built with {sizes}.")
+        return checked.findings
     runs = [()] if isinstance(part, Question) else [arguments_of(part, seed + run) for run in range(part.runs)]
     called = call_learner(part.name, runs, submission, seed, read=isinstance(part, Question))
     verdict.printed = verdict.printed or called.printed
@@ -165,16 +168,6 @@ def _checked(
     if isinstance(part, Function) and part.picture and isinstance(called.results[0], Tensor):
         verdict.pictures.append(called.results[0])
     return []
-
-
-def _adopted(checked: Verdict, verdict: AnswerVerdict) -> list[Finding]:
-    """What is wrong with a layer; what else was found is added to the verdict on the answer."""
-    verdict.problem = checked.problem
-    verdict.notes += checked.notes
-    if checked.sizes and checked.mistakes:
-        sizes = ", ".join(f"{name}={value}" for name, value in checked.sizes.items())
-        verdict.notes.append(f"Checked as {checked.task}; built with {sizes}.")
-    return checked.findings
 
 
 def _failing(wrong: Sequence[Wrong], failed: Failure, arguments: Sequence[Any]) -> Finding:
@@ -209,13 +202,11 @@ def _check_function(part: Function, runs: Runs, seed: int) -> Finding | None:
 
 def _explains(wrong: Wrong, part: Function, runs: Runs, seed: int) -> bool:
     """Does this wrong answer give the same result in every run?"""
-    for run, (arguments, seen) in enumerate(runs):
-        try:
-            if wrong.act is None or not is_same(seen, call_own(wrong.act, arguments, seed + run), part.tolerance):
-                return False
-        except Exception:  # it cannot be made with these arguments
-            return False
-    return True
+    try:
+        acted = [call_own(wrong.act, one, seed + run) for run, (one, _) in enumerate(runs)] if wrong.act else []
+    except Exception:  # it cannot be made with these arguments
+        return False
+    return bool(acted) and all(is_same(seen, a, part.tolerance) for (_, seen), a in zip(runs, acted, strict=True))
 
 
 def _check_judged(part: Judged, runs: Runs, seed: int) -> Finding | None:

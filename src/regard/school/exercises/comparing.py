@@ -1,7 +1,4 @@
-"""Comparing: what a learner's function returned beside what is right, and the first place where they differ.
-
-The learner's choice beside the right one, however it is written.
-"""
+"""Comparing: what a learner's function returned, or a choice, beside what is right; the first place that differs."""
 
 from __future__ import annotations
 
@@ -83,16 +80,13 @@ def _compare_tensors(seen: Any, expected: Any, tolerance: float | int, about: st
         return None
     if not b.dim():
         return Finding("", _said(about, _number(seen), _number(expected)))
-    says = f"{_capital(about) or 'Its result'} differs."
+    says = f"{about[:1].upper()}{about[1:] or 'Its result'} differs."
     return Finding("", says, example=_example(a, b, differs, about or "the result"))
 
 
 def _said(about: str, seen: str, expected: str) -> str:
-    return f"{f'{_capital(about)} is' if about else 'It returns'} {seen}; expected {expected}."
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+    subject = f"{about[0].upper()}{about[1:]} is" if about else "It returns"
+    return f"{subject} {seen}; expected {expected}."
 
 
 def _number(value: Any) -> str:

@@ -25,10 +25,8 @@ class Opaque:
     def __init__(self, kind: str) -> None:
         self.kind = kind
 
-    def __eq__(self, other: object) -> bool:
+    def __eq__(self, other: object) -> bool:  # so it has no hash, and is no key
         return False
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 def write_plain(value: Any, tensors: dict[str, Tensor], room: list[int] | None = None, depth: int = 0) -> Any:
@@ -41,10 +39,8 @@ def write_plain(value: Any, tensors: dict[str, Tensor], room: list[int] | None =
         return _write_tensor(value, tensors)
     room[1] -= len(value) if isinstance(value, str) else 0
     if min(room) < 0 or depth > DEEPEST:
-        raise ValueError(
-            f"it returns too much: at most {MOST_VALUES} values and {MOST_CHARACTERS} characters, "
-            f"lists at most {DEEPEST} deep"
-        )
+        most = f"at most {MOST_VALUES} values and {MOST_CHARACTERS} characters, lists at most {DEEPEST} deep"
+        raise ValueError(f"it returns too much: {most}")
     if isinstance(value, (bool, float, str, type(None))):
         return {"value": value}
     if isinstance(value, int):
@@ -109,9 +105,8 @@ def _write_tensor(value: Tensor, tensors: dict[str, Tensor]) -> dict[str, str]:
         raise ValueError(f"it returns more than {MOST_TENSORS} tensors")
     if value.is_meta:
         return {"opaque": "tensor without numbers, on the device meta"}
-    name = f"plain.{len(tensors)}"
-    dense = value.detach() if value.layout is torch.strided else value.detach().to_dense()
-    tensors[name] = dense.clone()
+    name, plain = f"plain.{len(tensors)}", value.detach()
+    tensors[name] = plain.clone() if plain.layout is torch.strided else plain.to_dense()
     return {"tensor": name}
 
 

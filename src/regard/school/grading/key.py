@@ -66,11 +66,11 @@ class GradeKey:
             raise ValueError(f"sizes.tokens ({probe.T}) must not exceed sizes.context_length ({probe.context_length})")
         values = [probe.d_in, probe.num_heads, probe.head_dim, probe.B, probe.T, probe.width]
         if len(set(values)) < len(values):
-            raise ValueError(
-                f"d_in ({probe.d_in}), num_heads ({probe.num_heads}), head_dim ({probe.head_dim}), batch ({probe.B}), "
-                f"tokens ({probe.T}) and num_heads × head_dim ({probe.width}) must all differ: "
-                "else a layer that confuses two axes looks right"
+            sizes = (
+                f"d_in ({probe.d_in}), num_heads ({probe.num_heads}), head_dim ({probe.head_dim}), batch ({probe.B})"
             )
+            sizes += f", tokens ({probe.T}) and num_heads × head_dim ({probe.width})"
+            raise ValueError(f"{sizes} must all differ: else a layer that confuses two axes looks right")
 
     def probe(self) -> ProbeSizes:
         return replace(PROBES[0], **{SIZES[name]: value for name, value in self.sizes.items()})

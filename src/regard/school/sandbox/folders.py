@@ -14,14 +14,7 @@ MEMORY = "/dev/shm"  # a file system in memory, where Linux has one: disks can n
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """A new folder, removed at the end.
-
-    >>> with temporary_folder() as folder:
-    ...     (folder / "notes.txt").write_text("seven")
-    5
-    >>> folder.exists()
-    False
-    """
+    """A new folder, removed at the end."""
     folder = Path(tempfile.mkdtemp(prefix=f"regard-{os.getpid()}-", dir=_parent()))
     try:
         yield folder

@@ -10,6 +10,7 @@ import os
 import stat
 import struct
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from regard.school.sandbox.system_calls import lock_privileges, system_call
@@ -41,7 +42,8 @@ def restrict_files(grants: Iterable[Grant], version: int | None = None) -> None:
     ruleset = system_call("landlock_create_ruleset", rules, len(rules), 0)
     try:
         for path, access in grants:
-            _grant(ruleset, path, access & handled)
+            with suppress(FileNotFoundError):  # gone since it was listed
+                _grant(ruleset, path, access & handled)
         lock_privileges()  # the kernel asks for it
         system_call("landlock_restrict_self", ruleset, 0)
     finally:
@@ -77,10 +79,7 @@ def read_grants(roots: Iterable[str | Path], hidden: Iterable[str | Path] = ()) 
 
 
 def _grant(ruleset: int, path: str, access: int) -> None:
-    try:
-        parent = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return  # gone since it was listed
+    parent = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         mode = os.fstat(parent).st_mode
         if stat.S_ISLNK(mode):

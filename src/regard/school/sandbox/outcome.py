@@ -33,7 +33,6 @@ SENTENCES = {
 }
 LONGEST_MESSAGE = 4000  # characters
 MOST_LINES = 40
-STAGES = ("driver", "load", "run")
 
 
 @dataclass(frozen=True)
@@ -80,12 +79,7 @@ class Outcome:
 
 
 def with_last_line(outcome: Outcome, file: str) -> Outcome:
-    r"""The outcome of a person's own file: if time was over, with the line of the file that ran; and without the dump.
-
-    >>> dump = 'one\nTimeout (0:00:02)!\nThread 0x7f (most recent call first):\n  File "a.py", line 7 in f\n'
-    >>> with_last_line(Outcome("out of time", "It was stopped after 2 s.", output=dump), "a.py").sentence
-    'It was stopped after 2 s, in line 7.'
-    """
+    """The outcome of a person's own file: if time was over, with the line of the file that ran; and without the dump."""
     printed, found, dump = outcome.output.partition("Timeout (")
     if not found or not re.match(r"\d+:\d\d:\d\d(\.\d+)?\)!\n", dump):
         return outcome
@@ -103,7 +97,7 @@ def read_failure(values: object) -> SubmissionFailure | None:
         return None
     if not isinstance(values, dict) or not isinstance(values.get("lines"), list):
         raise ValueError("its failure is not {type, message, stage, lines}")
-    if values.get("stage") not in STAGES:
+    if values.get("stage") not in ("driver", "load", "run"):
         raise ValueError("its failure has no stage")
     lines = []
     for one in values["lines"][:MOST_LINES]:

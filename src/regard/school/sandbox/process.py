@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from regard.school.sandbox.protection import Protection, ProtectionMissing, ProtectionReport
 from regard.school.sandbox.runner import Messages
@@ -34,9 +34,7 @@ FORKS = sys.platform.startswith("linux")  # elsewhere, a process that has run to
 
 def _home_of_torch() -> str:
     """The folder that torch is imported from; it is not imported for that, so that a worker can start early."""
-    spec = find_spec("torch")
-    if spec is None or spec.origin is None:
-        raise ImportError("torch is not installed")
+    spec: Any = find_spec("torch")
     return str(Path(spec.origin).parents[1])
 
 
@@ -80,8 +78,7 @@ class WorkerProcess:
 
     def _environment(self) -> dict[str, str]:
         """The worker's environment: no secrets for other people's code, and no GPU, which fails after a fork."""
-        own = not self.protection.confined
-        kept = {name: value for name, value in os.environ.items() if own or name in KEPT}
+        kept = {name: os.environ[name] for name in os.environ if name in KEPT or not self.protection.confined}
         return {**kept, "LC_ALL": "C.UTF-8", "CUDA_VISIBLE_DEVICES": ""}
 
     def wait_until_ready(self) -> ProtectionReport:
@@ -118,10 +115,9 @@ class WorkerProcess:
         """Wait until the job ends, a descriptor of the selector is readable, or time is over; how it ended, or None."""
         if not self.forks:
             return self._poll(selector, seconds)
-        if not self.messages.waiting:
-            ready = [key.fileobj for key, _ in selector.select(seconds)]
-            if self.messages.connection not in ready:
-                return None
+        ready = [] if self.messages.waiting else [key.fileobj for key, _ in selector.select(seconds)]
+        if not self.messages.waiting and self.messages.connection not in ready:
+            return None
         message, _ = self.messages.receive()
         if message is None:
             raise self._died("the worker's process died during the job")
@@ -162,7 +158,7 @@ class WorkerProcess:
 
     def close(self) -> None:
         self.messages.connection.close()
-        if self.forks and self._report is not None and self._process.returncode is None:
+        if self.forks and self._report is not None:
             with suppress(subprocess.TimeoutExpired):  # it ends what a submission left behind, and then itself
                 self._process.wait(GRACE)
         if self._process.returncode is None:

@@ -102,11 +102,9 @@ def _import_all(names: Sequence[str]) -> None:
     for name in [name for name in sys.modules if name.split(".")[0] == "regard"]:
         del sys.modules[name]
     sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)))
-    try:
-        for name in names:
-            import_module(name)
-    finally:
-        del sys.path[0]
+    for name in names:
+        import_module(name)
+    del sys.path[0]
 
 
 def try_layers(protection: Protection, grants: Sequence[Grant]) -> dict[str, str | None]:

@@ -49,8 +49,7 @@ NUMBERS: dict[str, tuple[int | None, ...]] = {
     for name, *numbers in map(str.split, _TABLE.split(","))
 }
 MACHINES = ("x86_64", "aarch64")
-PR_SET_PDEATHSIG = 1
-PR_SET_CHILD_SUBREAPER = 36
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 ALLOW, ERROR, KILL = 0x7FFF0000, 0x00050000, 0x80000000
 LOAD, EQUAL, GREATER, AND, RETURN = 0x20, 0x15, 0x25, 0x54, 0x06  # opcodes of the kernel's packet filters

@@ -36,12 +36,12 @@ GRACE = 5.0  # seconds for a worker to end a job's process before it counts as d
 class Job:
     """A submission, the driver that uses it, and what the driver is given.
 
-    The driver is Python that we trust, as a path or as source. It defines `drive(submission, tensors, values)`, which
-    gets the imported submission (its path, unless `loads`) and returns a dict of tensors, or that and JSON values.
+    The driver is Python that we trust. It defines `drive(submission, tensors, values)`, which gets the imported
+    submission (its path, unless `loads`) and returns a dict of tensors, or that and JSON values.
     """
 
     submission: Path | str
-    driver: Path | str
+    driver: str
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     values: Any = None
     entry: str | None = None  # of a folder: the file to import; not needed if it has only one
@@ -144,10 +144,9 @@ class Worker:
         process = self._process = self._process or self._started()
         self._number += 1
         limits, received = job.limits or self.limits, Received()
-        driver = job.driver.read_text() if isinstance(job.driver, Path) else job.driver
         places = {"submission": os.path.abspath(job.submission), "entry": entry, "working_folder": os.getcwd()}
         rules = {"confined": self.is_confined, "imported": bool(self._wanted.imported), "limits": asdict(limits)}
-        values = {**places, **rules, "driver": driver, "values": job.values, "loads": job.loads}
+        values = {**places, **rules, "driver": job.driver, "values": job.values, "loads": job.loads}
         try:
             report = process.wait_until_ready()
             begin = time.monotonic()
