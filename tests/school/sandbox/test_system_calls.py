@@ -1,4 +1,4 @@
-"""System calls: their numbers are those of the kernel; the filter, run by an interpreter of our own and by the kernel."""
+"""System calls: numbers as in the kernel headers; the filter, run by an interpreter of our own and by the kernel."""
 
 import errno
 import os

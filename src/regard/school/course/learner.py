@@ -14,7 +14,6 @@ from pathlib import Path
 from regard.school.course.courses import LEVELS, OWN_COURSE, Course, Lesson, read_course
 from regard.school.course.progress import FILE, HEADING, ExerciseRecord, ProgressFile
 
-DEFAULT_FOLDER = "attention-course"
 EVERY = 0.05  # seconds between two looks at the learner's files
 Signature = tuple[int, int, int] | None  # time of change, size and inode; None where there is no file
 OWN = "regard"  # how progress.txt names our course, which lies elsewhere on every machine
@@ -158,7 +157,7 @@ def default_folder(course: Course, near: Path) -> Path:
     """Where the learner's files go, unless they say so: here, if they are here already, else into a folder in it."""
     if _is_learners(near) or has_answers(near, course):
         return near
-    return near / Path(DEFAULT_FOLDER if course.is_own else f"{course.folder.resolve().name}-answers")
+    return near / Path("attention-course" if course.is_own else f"{course.folder.resolve().name}-answers")
 
 
 def has_answers(path: Path, course: Course) -> bool:

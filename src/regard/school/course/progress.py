@@ -23,7 +23,6 @@ from regard.support.files import atomically
 
 FILE = "progress.txt"
 HEADING = "# Progress of regard learn, a line for each exercise."
-STATES = ("open", "done")
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class ExerciseRecord:
     def read(cls, line: str) -> ExerciseRecord | None:
         """The record in a line; None if it is another kind of line."""
         words = line.split()
-        if len(words) < 2 or words[0].startswith("#") or words[0].endswith(":") or words[1] not in STATES:
+        if len(words) < 2 or words[0].startswith("#") or words[0].endswith(":") or words[1] not in ("open", "done"):
             return None
         values: dict[str, Any] = {}
         others = []

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import symtable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -21,6 +22,7 @@ MOVED = {
 }
 WIDEST, MOST_HINT_LINES, MOST_AFTER_LINES, MOST_START_LINES = 76, 3, 12, 60
 LEAST_WRONG, LEAST_WAYS = 3, 2
+Check = Callable[[str], tuple[str, str, str]]
 SHORTEST = 8  # characters of a line of the solution that a hint must not hold; `return` alone says nothing
 
 
@@ -50,9 +52,17 @@ def verify_lesson(lesson: Lesson, checker: AnswerChecker) -> LessonReport:
     if missing := FILES - inside:
         report.faults.append(f"missing: {', '.join(sorted(missing))}")
         return report
+    from regard.school.exercises.exercise import Function, Layer
+    from regard.school.exercises.soundness import unsound
+
     try:
-        report.faults += [*_texts(lesson), *_same_names(lesson)]
-        report.faults += _own_answers(lesson, checker, report)
+        report.faults += [*_texts(lesson), *_after(lesson), *_same_names(lesson)]
+        exercise, check = checker.exercise(lesson), partial(_check, lesson, checker, report)
+        report.faults += [f"exercise.py, {one}" for one in unsound(exercise)]
+        report.faults += _given(lesson, exercise.passes_unsolved, check)
+        is_code = any(isinstance(part, (Function, Layer)) for part in exercise.parts)  # to be written in several ways
+        least = (0, 0) if exercise.passes_unsolved else (LEAST_WRONG, LEAST_WAYS * is_code)
+        report.faults += _others(lesson, *least, check, report)
     except (ValueError, SyntaxError) as error:
         report.faults.append(str(error))
     return report
@@ -84,6 +94,9 @@ def _texts(lesson: Lesson) -> Iterator[str]:
         for line in solution:
             if any(line in one for one in plain):
                 yield f"hint {level!r} holds a line of the solution: {line}"
+
+
+def _after(lesson: Lesson) -> Iterator[str]:
     lines = lesson.after.splitlines()
     if any(line.startswith("```") for line in lines):
         yield f'{WORDS} has a code block without a name; begin it with lines: "Another way, NAME:", "", "```python"'
@@ -116,34 +129,34 @@ def _same_names(lesson: Lesson) -> Iterator[str]:
         yield f"start.py and solution.py must define the same names; only one of them defines {different}"
 
 
-def _own_answers(lesson: Lesson, checker: AnswerChecker, report: LessonReport) -> Iterator[str]:
-    """What is wrong with the exercise itself, and with the answers that it comes with, which are run."""
-    from regard.school.exercises.exercise import Function, Layer
-    from regard.school.exercises.soundness import unsound
+def _check(lesson: Lesson, checker: AnswerChecker, report: LessonReport, source: str) -> tuple[str, str, str]:
+    """The status of an answer, the name of its first mistake, and that name or else a sentence."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / lesson.file_name
+        path.write_text(source, encoding="utf-8")
+        checked = checker.check(lesson, path)
+    report.seconds = max(report.seconds, checked.seconds)
+    verdict = checked.verdict
+    name, says = (verdict.mistakes[0].name, verdict.mistakes[0].says) if verdict.mistakes else ("", "")
+    return verdict.status, name, name or verdict.problem or says
 
-    def check(source: str) -> tuple[str, str, str]:
-        """The status of an answer, the name of its first mistake, and that name or else a sentence."""
-        with TemporaryDirectory() as folder:
-            path = Path(folder) / lesson.file_name
-            path.write_text(source, encoding="utf-8")
-            checked = checker.check(lesson, path)
-        report.seconds = max(report.seconds, checked.seconds)
-        verdict = checked.verdict
-        name, says = (verdict.mistakes[0].name, verdict.mistakes[0].says) if verdict.mistakes else ("", "")
-        return verdict.status, name, name or verdict.problem or says
 
-    exercise, usual = checker.exercise(lesson), lesson.text("solution.py")
-    yield from (f"exercise.py, {one}" for one in unsound(exercise))
+def _given(lesson: Lesson, passes: bool, check: Check) -> Iterator[str]:
+    """What is wrong with start.py and solution.py, which are run."""
     status, _, says = check(lesson.text("start.py"))
-    if exercise.passes_unsolved and status != "right":
+    if passes and status != "right":
         yield f"start.py must pass, as exercise.py says, but: {says}"
-    if not exercise.passes_unsolved and status != "wrong":
+    if not passes and status != "wrong":
         yield f"start.py must fail, but it is {says or 'right'}"
-    elif not exercise.passes_unsolved and not says:
+    elif not passes and not says:
         yield "start.py fails without a sentence that helps"
-    status, _, says = check(usual)
+    status, _, says = check(lesson.text("solution.py"))
     if status != "right":
         yield f"solution.py must pass, but: {says}"
+
+
+def _others(lesson: Lesson, least_wrong: int, least_ways: int, check: Check, report: LessonReport) -> Iterator[str]:
+    """What is wrong with wrong answers and other right ones, which are run."""
     answers, named = lesson.wrong, 0
     for one in answers or ():
         status, name, says = check(one.source)
@@ -151,22 +164,17 @@ def _own_answers(lesson: Lesson, checker: AnswerChecker, report: LessonReport) -
             named += 1
         else:
             yield f"{WRONG}, {one.name} must be named {one.expected!r}, but: {says or status}"
-    report.wrong = named
+    report.wrong = None if answers is None and least_wrong else named
+    if answers is not None and len(answers) < least_wrong:
+        yield f"{WRONG} has {len(answers)} wrong answers; at least {least_wrong}"
     for name, code in lesson.ways.items():
-        status, _, says = check(with_definitions(usual, code))
+        status, _, says = check(with_definitions(lesson.text("solution.py"), code))
         if status == "right":
             report.ways += 1
         else:
             yield f"{WORDS}, {name} must pass, but: {says}"
-    if exercise.passes_unsolved:
-        return
-    if answers is None:
-        report.wrong = None
-    elif len(answers) < LEAST_WRONG:
-        yield f"{WRONG} has {len(answers)} wrong answers; at least {LEAST_WRONG}"
-    is_code = any(isinstance(part, (Function, Layer)) for part in exercise.parts)  # there are several ways to write it
-    if is_code and (count := len(lesson.ways)) < LEAST_WAYS:
-        yield f"{WORDS} has {count} other ways; at least {LEAST_WAYS}"
+    if (count := len(lesson.ways)) < least_ways:
+        yield f"{WORDS} has {count} other ways; at least {least_ways}"
 
 
 def with_definitions(source: str, code: str) -> str:

@@ -79,8 +79,7 @@ def next_step(folder: LearnerFolder, width: int, after: Lesson | None = None, ho
 
 def lesson_heading(folder: LearnerFolder, lesson: Lesson, width: int, with_task: bool) -> str:
     """The exercise, its file and, on request, its task."""
-    count = len(folder.course.lessons)
-    first = f"  Exercise {lesson.number} of {count} · {lesson.title}"
+    first = f"  Exercise {lesson.number} of {len(folder.course.lessons)} · {lesson.title}"
     lines = [shorten(as_printed(first), width), f"  {shown_path(folder.file_of(lesson))}"]
     if with_task:
         lines += ["", indented(lesson.task, width)]
@@ -104,11 +103,7 @@ def result_text(lesson: Lesson, checked: CheckedAnswer, width: int, with_ways: b
 
 
 def split_after(text: str) -> tuple[str, str]:
-    r"""The explanation of after.md, and what its last line says is next.
-
-    >>> split_after("Rows sum to 1.\n\nNext: the mask.")
-    ('Rows sum to 1.', 'the mask.')
-    """
+    """The explanation, and what its last line, "Next: the mask.", says is next."""
     explanation, found, then = f"\n{text}".rpartition("\nNext:")
     return (explanation if found else then).strip("\n"), then.strip() if found else ""
 

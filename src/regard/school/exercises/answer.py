@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import inspect
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -109,11 +109,7 @@ def _before_running(source: str) -> list[Finding]:
 
 
 def unwritten_lines(source: str) -> list[int]:
-    r"""The lines with `...` that are to be written; not those inside an index. SyntaxError if it is no Python.
-
-    >>> unwritten_lines("scores = ...\nfirst = x[..., 0]\nprint(...)")
-    [1, 3]
-    """
+    """The lines with `...` that are to be written; not those inside an index. SyntaxError if it is no Python."""
 
     def lines(node: ast.AST) -> Iterator[int]:
         if isinstance(node, ast.Constant) and node.value is Ellipsis:
@@ -140,14 +136,7 @@ def _checked(
     if isinstance(part, Layer):
         checked, printed = check_layer(exercise, part, submission, source, verdict.file, seed)
         verdict.printed = verdict.printed or printed
-        if checked is None:
-            return missing
-        verdict.problem = checked.problem
-        verdict.notes += checked.notes
-        if checked.sizes and checked.mistakes:
-            sizes = ", ".join(f"{name}={value}" for name, value in checked.sizes.items())
-            verdict.notes.append(f"Checked as {checked.task}; built with {sizes}.")
-        return checked.findings
+        return missing if checked is None else _adopted(checked, verdict)
     runs = [()] if isinstance(part, Question) else [arguments_of(part, seed + run) for run in range(part.runs)]
     called = call_learner(part.name, runs, submission, seed, read=isinstance(part, Question))
     verdict.printed = verdict.printed or called.printed
@@ -158,11 +147,10 @@ def _checked(
     if not called.is_callable and (isinstance(part, Function) or part.arguments is not None):
         return [Finding("not a function", f"{part.name} is {describe_value(called.results[0])}, not a function.")]
     if called.failed is not None:
-        wrong = part.wrong if isinstance(part, Function) else ()
-        finding: Finding | None = _failing(wrong, called.failed, runs[len(called.results)])
+        finding: Finding | None = _failing(part, called.failed, runs[len(called.results)])
     else:
-        pairs = list(zip(runs, called.results, strict=True))
-        finding = _check_function(part, pairs, seed) if isinstance(part, Function) else _check_judged(part, pairs, seed)
+        check: Callable[..., Finding | None] = _check_function if isinstance(part, Function) else _check_judged
+        finding = check(part, list(zip(runs, called.results, strict=True)), seed)
     if finding is not None:
         return [finding if finding.line else replace(finding, line=only_line(source, part.name))]
     if isinstance(part, Function) and part.picture and isinstance(called.results[0], Tensor):
@@ -170,9 +158,19 @@ def _checked(
     return []
 
 
-def _failing(wrong: Sequence[Wrong], failed: Failure, arguments: Sequence[Any]) -> Finding:
+def _adopted(checked: Verdict, verdict: AnswerVerdict) -> list[Finding]:
+    """What is wrong with a layer; what else was found is added to the verdict on the answer."""
+    verdict.problem = checked.problem
+    verdict.notes += checked.notes
+    if checked.sizes and checked.mistakes:
+        sizes = ", ".join(f"{name}={value}" for name, value in checked.sizes.items())
+        verdict.notes.append(f"Checked as {checked.task}; built with {sizes}.")
+    return checked.findings
+
+
+def _failing(part: Function | Judged, failed: Failure, arguments: Sequence[Any]) -> Finding:
     message = f"{failed.type}: {failed.message.strip()}"
-    for one in wrong:
+    for one in part.wrong if isinstance(part, Function) else ():
         if one.raises and one.raises in message:
             return Finding(one.name, one.says.format(*arguments), one.why, line=failed.line)
     if failed.type == "MemoryError" or "DefaultCPUAllocator" in message:

@@ -33,8 +33,7 @@ def write_plain(value: Any, tensors: dict[str, Tensor], room: list[int] | None =
     """A value as JSON; the tensors in it are added to `tensors`. ValueError if it is too large."""
     room = [MOST_VALUES, MOST_CHARACTERS] if room is None else room
     room[0] -= 1
-    if type(value).__module__ == "numpy" and hasattr(value, "dtype") and value.dtype.kind in "fiub":
-        value = torch.tensor(value) if getattr(value, "ndim", 0) else value.item()
+    value = _from_numpy(value) if type(value).__module__ == "numpy" else value
     if isinstance(value, Tensor):
         return _write_tensor(value, tensors)
     room[1] -= len(value) if isinstance(value, str) else 0
@@ -108,6 +107,12 @@ def _write_tensor(value: Tensor, tensors: dict[str, Tensor]) -> dict[str, str]:
     name, plain = f"plain.{len(tensors)}", value.detach()
     tensors[name] = plain.clone() if plain.layout is torch.strided else plain.to_dense()
     return {"tensor": name}
+
+
+def _from_numpy(value: Any) -> Any:
+    if getattr(getattr(value, "dtype", None), "kind", "?") not in "fiub":
+        return value  # torch does not know it
+    return torch.tensor(value) if value.ndim else value.item()
 
 
 def _describe(error: Exception, file: str) -> dict[str, Any]:

@@ -251,7 +251,7 @@ def check_submission(
         nothing.problem = str(error)
     except Exception as error:  # numbers that a check cannot deal with, or an error in regard
         nothing.problem = f"the check itself failed ({type(error).__name__}: {str(error)[:200]}); check it by hand"
-    return [*verdicts, nothing] if nothing.problem or nothing.findings else verdicts
+    return verdicts if nothing.is_right else [*verdicts, nothing]
 
 
 def submission_source(path: Path, entry: str | None) -> str:

@@ -79,7 +79,7 @@ class Outcome:
 
 
 def with_last_line(outcome: Outcome, file: str) -> Outcome:
-    """The outcome of a person's own file: if time was over, with the line of the file that ran; and without the dump."""
+    """The outcome of a person's own file: if time was over, with the line of the file that ran; and no dump."""
     printed, found, dump = outcome.output.partition("Timeout (")
     if not found or not re.match(r"\d+:\d\d:\d\d(\.\d+)?\)!\n", dump):
         return outcome

@@ -1,4 +1,4 @@
-"""Linux system calls: making those that Python has no function for, and refusing those that a submission does not need.
+"""Linux system calls: making those that Python has no function for, and refusing those that no submission needs.
 
 Numbers differ between processors: every call that is named here is in the table, for x86-64 and for 64-bit ARM. The
 kernel refuses by seccomp, without root. A submission needs to compute, to read and write files that landlock.py grants,
