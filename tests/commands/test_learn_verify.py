@@ -42,13 +42,13 @@ def test_faults_are_listed_by_exercise_and_one_exercise_may_be_checked_alone(tmp
     changes = {
         "twice/notes.txt": "x",
         "stray.md": "x",
-        "twice/after.md": FILES["twice/after.md"].replace(BY_PRODUCT, ""),
+        "twice/words.md": FILES["twice/words.md"].replace(BY_PRODUCT, ""),
     }
     folder = write_course(tmp_path / "tiny", changes)
     result = learn("verify", folder)
     assert result.exit_code == 1
     assert "  ✗ tiny: stray.md is not named in course.toml\n" in result.output
-    assert "  ✗ twice: stray file: notes.txt\n  ✗ twice: after.md has 1 other ways; at least 2\n" in result.output
+    assert "  ✗ twice: stray file: notes.txt\n  ✗ twice: words.md has 1 other ways; at least 2\n" in result.output
     assert "3 faults." in result.output
     alone = learn("verify", folder / "twice", folder / "choose")
     assert alone.exit_code == 1

@@ -11,8 +11,7 @@ import typer
 from regard.commands.terminal.keyboard import END, Keyboard
 from regard.school.course.answers import AnswerChecker, CheckedAnswer, check_learner
 from regard.school.course.courses import Lesson
-from regard.school.course.learner import LearnerFolder
-from regard.school.course.watching import EVERY, SavedFiles
+from regard.school.course.learner import EVERY, LearnerFolder, SavedFiles
 from regard.school.drawing.lessons import colored, hints_text, lesson_heading, lesson_list, next_step, result_text
 from regard.school.sandbox.process import RunCancelled
 from regard.show.terminal.table import terminal_width, wrapped

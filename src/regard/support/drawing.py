@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from typing import Any
 
 # Modules that register drawing functions; the school draws its own results.
-_DRAWINGS = ("regard.show.drawings", "regard.school.drawing.verdicts", "regard.school.drawing.grades")
+_DRAWINGS = ("regard.show.drawings", "regard.school.drawing.verdicts")
 
 
 @singledispatch

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tiny_course import FILES, write_course
 
-from regard.school.course.courses import files_in, read_course, read_lessons
+from regard.school.course.courses import WrongAnswer, files_in, read_course, read_lessons, read_wrong_answers
 
 
 def test_a_course_has_its_exercises_in_the_order_of_the_file(course):
@@ -89,9 +89,9 @@ def test_a_folder_without_a_course_says_so(tmp_path):
 
 
 def test_a_missing_text_and_one_that_is_no_python_say_which_file(tmp_path):
-    folder = write_course(tmp_path, {"twice/hints.md": None, "twice/start.py": "def twice(:\n"})
+    folder = write_course(tmp_path, {"twice/words.md": None, "twice/start.py": "def twice(:\n"})
     lesson = read_course(folder).lesson("twice")
-    with pytest.raises(ValueError, match=r"hints\.md is missing; every exercise has one"):
+    with pytest.raises(ValueError, match=r"words\.md is missing; every exercise has one"):
         _ = lesson.hints
     with pytest.raises(ValueError, match=r"start\.py, line 1: invalid syntax"):
         _ = lesson.task
@@ -101,8 +101,8 @@ def test_the_hash_is_that_of_all_files_and_their_names_but_not_of_wrong_answers(
     first, same, other, renamed = (tmp_path / name for name in ("a", "b", "c", "d"))
     write_course(first)
     write_course(same, {"twice/wrong.txt": None})
-    write_course(other, {"twice/after.md": "2·x is x + x.\n\nNext: a question.\n"})
-    write_course(renamed, {"twice/after.md": None, "twice/afterwards.md": FILES["twice/after.md"]})
+    write_course(other, {"twice/words.md": FILES["twice/words.md"].replace("2·x = x", "2·x is x")})
+    write_course(renamed, {"twice/words.md": None, "twice/more_words.md": FILES["twice/words.md"]})
     (same / "twice" / "__pycache__").mkdir()
     (same / "twice" / "__pycache__" / "exercise.pyc").write_bytes(b"made by Python")
     (same / ".hidden").write_text("an editor's")
@@ -128,3 +128,50 @@ def test_a_course_is_read_without_torch(course):
     )
     done = subprocess.run([sys.executable, "-c", code, str(course.folder)], capture_output=True, text=True, check=True)
     assert done.stdout == "Double a tensor 64 False\n"
+
+
+SOLUTION = "def f(x):\n    y = x + 1\n    y = y + 1\n\n    return y\n"
+
+
+def edited(body):
+    return read_wrong_answers(f"# name\n\n@ one\n{body}\n", SOLUTION)[0].source
+
+
+def test_names_and_sections():
+    text = (
+        "For people.\n\n# first\n\n@ a\n- y + 1\n+ y\n\n@ b\n- return y\n+ return x\n\n# second: 2\n\n@ c\n- x + 1\n+ "
+        "x\n"
+    )
+    assert read_wrong_answers(text, SOLUTION) == [
+        WrongAnswer("a", "first", SOLUTION.replace("y + 1", "y")),
+        WrongAnswer("b", "first", SOLUTION.replace("return y", "return x")),
+        WrongAnswer("c", "second: 2", SOLUTION.replace("x + 1", "x")),
+    ]
+
+
+def test_lines_are_replaced_where_they_occur_first_deleted_and_several_edits_follow_each_other():
+    assert edited("- + 1\n+ + 2") == SOLUTION.replace("x + 1", "x + 2")
+    assert edited("-     y = y + 1") == SOLUTION.replace("    y = y + 1\n", "")
+    assert (
+        edited("-     y = y + 1\n-\n-     return y\n+     return y + 1")
+        == "def f(x):\n    y = x + 1\n    return y + 1\n"
+    )
+    assert edited("- x + 1\n+ x\n\n- y + 1\n+ y") == "def f(x):\n    y = x\n    y = y\n\n    return y\n"
+
+
+def test_without_a_minus_it_is_the_whole_answer_and_a_comment_is_no_heading():
+    assert edited("+ # another\n+ def f(x):\n+\n+     return x") == "# another\ndef f(x):\n\n    return x\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("# name\n\n@ one\n- z\n+ y\n", r"wrong.txt, one: solution.py does not have: z"),
+        ("# name\n\n@ one\n", r"wrong.txt, one: there is no edit; write lines that begin with - and \+"),
+        ("# name\n\n@ one\n- y\ny\n", r"wrong.txt, one: 'y' begins with neither - nor \+"),
+        ("#\n\n@ one\n- y\n+ x\n", r"wrong.txt, one has no name above it; write a line: # NAME"),
+    ],
+)
+def test_what_is_not_written_so_is_refused(text, message):
+    with pytest.raises(ValueError, match=message):
+        read_wrong_answers(text, SOLUTION)

@@ -25,7 +25,7 @@ def test_nothing_is_wrong_with_the_tiny_course(course, checker):
     assert verify_course(course) == []
 
 
-EXERCISE, WRONG, AFTER = (FILES[f"twice/{file}"] for file in ("exercise.py", "wrong.txt", "after.md"))
+EXERCISE, WRONG, WORDS = (FILES[f"twice/{file}"] for file in ("exercise.py", "wrong.txt", "words.md"))
 CASES = {
     "start passes": (
         {"twice/start.py": f'"""Double."""\n{FILES["twice/solution.py"]}'},
@@ -57,51 +57,52 @@ CASES = {
     ),
     "no wrong": ({"twice/wrong.txt": None}, ["wrong.txt has 0 wrong answers; at least 3"]),
     "a way fails": (
-        {"twice/after.md": AFTER.replace("2 * x", "3 * x")},
-        ["after.md, by product must pass, but: Its result differs."],
+        {"twice/words.md": WORDS.replace("2 * x", "3 * x")},
+        ["words.md, by product must pass, but: Its result differs."],
     ),
     "few ways": (
-        {"twice/after.md": AFTER.replace(BY_PRODUCT, "")},
-        ["after.md has 1 other ways; at least 2"],
+        {"twice/words.md": WORDS.replace(BY_PRODUCT, "")},
+        ["words.md has 1 other ways; at least 2"],
     ),
     "a way has no name": (
-        {"twice/after.md": AFTER.replace("Another way, by product:", "And:")},
+        {"twice/words.md": WORDS.replace("Another way, by product:", "And:")},
         [
-            'after.md has a code block without a name; begin it with lines: "Another way, NAME:", "", "```python"',
-            "after.md has 1 other ways; at least 2",
+            'words.md has a code block without a name; begin it with lines: "Another way, NAME:", "", "```python"',
+            "words.md has 1 other ways; at least 2",
         ],
     ),
     "files of before": (
-        {"twice/wrong/same.py": "# named: not doubled\n", "twice/ways/by_product.py": ""},
+        {"twice/wrong/same.py": "# named: not doubled\n", "twice/ways/by_product.py": "", "twice/hints.md": "# why\n"},
         [
             "wrong/: wrong answers are edits in wrong.txt now; see docs/learn.md",
-            "ways/: other ways are code blocks in after.md now; see docs/learn.md",
+            "ways/: other ways are code blocks in words.md now; see docs/learn.md",
+            "hints.md: hints are in words.md now; see docs/learn.md",
         ],
     ),
     "stray file": ({"twice/notes.txt": "x"}, ["stray file: notes.txt"]),
     "stray file below": ({"twice/more/notes.txt": "x"}, ["stray file: more/notes.txt"]),
-    "missing file": ({"twice/after.md": None}, ["missing: after.md"]),
+    "missing file": ({"twice/words.md": None}, ["missing: words.md"]),
     "hint too long": (
-        {"twice/hints.md": FILES["twice/hints.md"].replace("Line 8.", "Line\n8\nis\nit.")},
+        {"twice/words.md": WORDS.replace("Line 8.", "Line\n8\nis\nit.")},
         ["hint 'where' has 4 lines; 1 to 3"],
     ),
     "hint too wide": (
-        {"twice/hints.md": FILES["twice/hints.md"].replace("Line 8.", "Line 8 " * 11)},
+        {"twice/words.md": WORDS.replace("Line 8.", "Line 8 " * 11)},
         ["hint 'where' has a line of 77 characters; at most 76"],
     ),
     "hint holds the solution": (
-        {"twice/hints.md": FILES["twice/hints.md"].replace("Use + once", "Write `result =  x + x` once")},
+        {"twice/words.md": WORDS.replace("Use + once", "Write `result =  x + x` once")},
         ["hint 'almost' holds a line of the solution: result = x + x"],
     ),
     "hint missing": (
-        {"twice/hints.md": "# where\nLine 8.\n\n# why\nBecause.\n"},
-        ["hints.md has where, why; it needs where, why, almost, in this order"],
+        {"twice/words.md": WORDS.replace("# almost\nUse + once, and x on both sides.\n\n", "")},
+        ["words.md has where, why; it needs where, why, almost, in this order"],
     ),
-    "no next": ({"twice/after.md": AFTER.replace("\nNext: a question.\n", "")}, ['after.md must end with a line '
+    "no next": ({"twice/words.md": WORDS.replace("\nNext: a question.\n", "")}, ['words.md must end with a line '
     '"Next: …"']),
     "long explanation": (
-        {"twice/after.md": "x\n" * 13 + AFTER},
-        ["after.md explains in more than 12 lines"],
+        {"twice/words.md": WORDS.replace("2·x = x + x.", "x\n" * 13)},
+        ["words.md explains in more than 12 lines"],
     ),
     "other names": (
         {"twice/solution.py": FILES["twice/solution.py"] + "\n\ndef help(x):\n    return x\n"},

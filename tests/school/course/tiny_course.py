@@ -10,8 +10,8 @@ FILES = {
     "hello/solution.py": 'ready = "yes"\n',
     "hello/exercise.py": '"""How the course works."""\nfrom regard.school.exercises import Question\n\n'
     'passes_unsolved = True\nparts = [Question("ready", right="yes", because={"no": "Say yes."})]\n',
-    "hello/hints.md": "# where\nHere.\n\n# why\nBecause.\n\n# almost\nIt is right already.\n",
-    "hello/after.md": "That was a check.\n\nNext: write something.\n",
+    "hello/words.md": "# where\nHere.\n\n# why\nBecause.\n\n# almost\nIt is right already.\n\n# after\n\n"
+    "That was a check.\n\nNext: write something.\n",
     "twice/start.py": '"""Double a number of things.\n\nExample: twice(x) of [1, 2] is [2, 4].\n"""\n\n\ndef '
     "twice(x):\n"
     "    result = ...\n    return result\n",
@@ -24,9 +24,8 @@ FILES = {
     '            Wrong("squared", "It returns x²; it is 2·x.", lambda x: x * x),\n'
     '            Wrong("no tensor method", "A tensor has no double_it.", raises="double_it"),\n'
     '        ],\n        picture="weights",\n    )\n]\n',
-    "twice/hints.md": "# where\nLine 8.\n\n# why\nA sum of equal parts.\n\n# almost\nUse + once, and x on both "
-    "sides.\n",
-    "twice/after.md": f"2·x = x + x.\n\n{BY_PRODUCT}"
+    "twice/words.md": "# where\nLine 8.\n\n# why\nA sum of equal parts.\n\n# almost\nUse + once, and x on both "
+    f"sides.\n\n# after\n\n2·x = x + x.\n\n{BY_PRODUCT}"
     "Another way, by sum of list:\n\n```python\ndef twice(x):\n    return sum([x, x])\n```\n\nNext: a question.\n",
     "twice/wrong.txt": "Edits of solution.py.\n\n# not doubled\n\n@ same\n- x + x\n+ x\n\n"
     "# squared\n\n@ square\n- x + x\n+ x**2\n\n"
@@ -36,8 +35,8 @@ FILES = {
     "choose/solution.py": 'answer = "b"\n',
     "choose/exercise.py": '"""What a softmax makes."""\nfrom regard.school.exercises import Question\n\n'
     'parts = [Question("answer", right="b", because={"a": "The maximum is one number.", "c": "Zeros add up to 0."})]\n',
-    "choose/hints.md": "# where\nLine 8.\n\n# why\nThink of shares.\n\n# almost\nThey add up to something.\n",
-    "choose/after.md": "Rows sum to 1.\n\nNext: nothing, you are done.\n",
+    "choose/words.md": "# where\nLine 8.\n\n# why\nThink of shares.\n\n# almost\nThey add up to something.\n\n"
+    "# after\n\nRows sum to 1.\n\nNext: nothing, you are done.\n",
     "choose/wrong.txt": '# answer: a\n\n@ a\n- "b"\n+ "a"\n\n# answer: c\n\n@ c\n- "b"\n+ "c"\n\n'
     '# answer: another answer\n\n@ d\n- "b"\n+ "d"\n',
 }

@@ -98,8 +98,8 @@ def test_after_success_come_the_explanation_other_ways_and_the_weights(learner):
 
 def test_another_way_is_shown_as_it_is_written(tmp_path):
     way = "Another way, by product:\n\n```python\ndef twice(x):\n    # no helper\n    return 2 * x\n```\n\n"
-    after = f"It is a sum.\n\n{way}Next: a question.\n"
-    lesson = read_course(write_course(tmp_path, {"twice/after.md": after})).lesson("twice")
+    after = f"\n# after\n\nIt is a sum.\n\n{way}Next: a question.\n"
+    lesson = read_course(write_course(tmp_path, {"twice/words.md": after})).lesson("twice")
     assert ways_text(lesson, 80) == (
         "  Another way, by product:\n\n    def twice(x):\n        # no helper\n        return 2 * x"
     )

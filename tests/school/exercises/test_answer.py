@@ -4,9 +4,8 @@ import re
 import pytest
 import torch
 
-from regard.school.exercises.answer import check_answer, only_line
-from regard.school.exercises.exercise import Exercise
-from regard.school.exercises.parts import Function
+from regard.school.exercises.answer import check_answer, only_line, unwritten_lines
+from regard.school.exercises.exercise import Exercise, Function
 from regard.support.drawing import as_text
 from school.exercises.exercises_for_tests import ANSWER, SCALED
 
@@ -153,3 +152,24 @@ def test_a_function_of_several_statements_has_no_only_line():
     assert only_line('def f(x):\n    """Doc."""\n    return x', "f") == 3
     assert only_line("def f(x):\n    y = x\n    return y", "f") == 0
     assert only_line("f = 3", "f") == 0
+
+
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        ("x = 1\ny = ...\n", [2]),
+        ("def f(x):\n    ...\n", [2]),
+        ("def f(x):\n    return x[..., 0] + x[:, ...]\n", []),
+        ("y = (...)[0] + f(...)\n", [1]),
+        ("y = x[f(...), 0]\n", []),
+        ('"""Write what stands for ... below."""\n# ...\n', []),
+        ("def f(x: tuple[int, ...]):\n    return x\n", []),
+    ],
+)
+def test_dots_that_stand_for_something_unwritten_are_found(source, lines):
+    assert unwritten_lines(source) == lines
+
+
+def test_what_is_no_python_is_a_syntax_error():
+    with pytest.raises(SyntaxError, match="was never closed"):
+        unwritten_lines("x = (")

@@ -1,5 +1,6 @@
 import pytest
 
+import regard.school.exercises
 from regard.school.exercises.exercise import load_exercise
 from school.exercises.exercises_for_tests import EXERCISE
 
@@ -17,7 +18,7 @@ def test_a_folder_or_its_file_is_loaded(tmp_path):
     for path in (tmp_path, tmp_path / "exercise.py", str(tmp_path)):
         exercise = load_exercise(path)
         assert (exercise.name, exercise.title) == (tmp_path.name, "Divide the scores by √head_dim.")
-        assert exercise.part_names == ["scale", "answer_1", "large", "attention"]
+        assert [part.name for part in exercise.parts] == ["scale", "answer_1", "large", "attention"]
         assert not exercise.passes_unsolved
 
 
@@ -48,3 +49,14 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path, text, says):
 def test_a_folder_without_an_exercise_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"exercise.py does not exist; an exercise is a file exercise.py with parts"):
         load_exercise(tmp_path)
+
+
+def test_teachers_import_every_part_from_one_place():
+    from regard.school.exercises import Fault, Function, Judged, Layer, Question, Wrong
+
+    names = [one.__name__ for one in (Fault, Function, Judged, Layer, Question, Wrong)]
+    assert names == regard.school.exercises.__all__
+    assert Question("answer", "b").because == {}
+    assert (Layer("attention").causal, Wrong("n", "s").act, Fault("n", "s").why) == (None, None, "")
+    assert Judged("f", None, print).runs == 1
+    assert Function("f", lambda random: (), max).runs == 3

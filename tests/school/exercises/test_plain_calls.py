@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from regard.school.exercises import plain_calls
-from regard.school.exercises.plain_calls import MOST_VALUES, Opaque, call_by_name, read_plain, write_plain
+from regard.school.exercises.plain_calls import MOST_VALUES, Opaque, drive, read_plain, write_plain
 
 
 def there_and_back(value):
@@ -73,7 +73,7 @@ def test_after_a_call_that_fails_there_are_no_more():
     module.__file__ = __file__
     module.f = lambda n: 1 / n
     calls = [{"arguments": [{"value": n}], "seed": 0} for n in (2, 0, 1)]
-    seen, _ = call_by_name(module, {"name": "f", "calls": calls, "read": False}, {})
+    _, seen = drive(module, {}, {"name": "f", "calls": calls, "read": False})
     assert seen["calls"][0] == {"result": {"value": 0.5}}
     assert seen["calls"][1]["failed"]["type"] == "ZeroDivisionError"
     assert len(seen["calls"]) == 2

@@ -5,8 +5,7 @@ import torch
 
 from regard.mistakes.mistake import Mistake
 from regard.mistakes.search import MISTAKES
-from regard.school.exercises.exercise import Exercise
-from regard.school.exercises.parts import Function, Judged, Layer, Question, Wrong
+from regard.school.exercises.exercise import Exercise, Function, Judged, Layer, Question, Wrong
 from regard.school.exercises.soundness import unsound
 
 

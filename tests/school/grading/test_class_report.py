@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from regard.school.grading.class_report import UNKNOWN, ClassReport, Grade, as_grade, unchecked
+from regard.school.grading.class_report import UNKNOWN, ClassReport, Grade, as_grade
 from regard.school.sandbox.protection import ProtectionReport
 
 
@@ -44,7 +44,7 @@ REPORT = ClassReport(
         as_grade("ana.py", [verdict(status="right")], 1.0),
         as_grade("ben.py", [verdict(finding("no scale", 7), finding("no causal mask"))], 2.0),
         as_grade("=cleo.py", [verdict(finding("no scale", 9), finding("no scale", 11))], 2.0),
-        unchecked("dan.py", "out of time: It did not end within 4 s.", 4.0),
+        Grade("dan.py", "unchecked", problem="out of time: It did not end within 4 s.", seconds=4.0),
     ],
     ProtectionReport(("limits",), {"files": "Linux 5.13 is needed"}),
 )

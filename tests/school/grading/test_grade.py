@@ -3,15 +3,22 @@ from pathlib import Path
 
 import pytest
 
-from regard.school.grading.grade import Checker, CheckerEnded, find_submissions, grade
+from regard.school.exercises.exercise import load_exercise
+from regard.school.grading.grade import (
+    Checker,
+    CheckerEnded,
+    check_submission,
+    find_submissions,
+    grade,
+    submission_source,
+)
 from regard.school.grading.key import GradeKey
 from regard.school.sandbox.protection import ProtectionMissing, ProtectionReport
 from school.grading.conftest import contents
-from school.grading.submissions import RIGHT, SUBMISSIONS
-
-pytestmark = pytest.mark.slow
+from school.grading.submissions import FIRST_LINE, NO_SCALE, RIGHT, SUBMISSIONS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SUBMISSIONS)
 def test_every_submission_gets_its_verdict(graded, name):
     _, status, says = SUBMISSIONS[name]
@@ -19,11 +26,13 @@ def test_every_submission_gets_its_verdict(graded, name):
     assert (one.status, says in one.says) == (status, True), one
 
 
+@pytest.mark.slow
 def test_nothing_in_the_folder_changes(graded):
     folder, before, _, _ = graded
     assert contents(folder) == before
 
 
+@pytest.mark.slow
 def test_grades_are_in_the_order_of_names_and_progress_counts_them(graded):
     _, _, report, told = graded
     assert [one.submission for one in report.grades] == sorted(SUBMISSIONS)
@@ -31,12 +40,14 @@ def test_grades_are_in_the_order_of_names_and_progress_counts_them(graded):
     assert {one.submission for _, _, one in told} == set(SUBMISSIONS)
 
 
+@pytest.mark.slow
 def test_the_class_summary_counts_mistakes(graded):
     counts = {name: len(who) for name, who in graded[2].mistakes}
     assert counts["does not run"] == 2
     assert counts["no scale"] == 1
 
 
+@pytest.mark.slow
 def test_submissions_are_files_and_folders_with_python(tmp_path):
     others = (".hidden.py", "notes.txt", "__pycache__/c.py", "__MACOSX/c.py", "empty/notes.txt")
     for name in ("b.py", "__d__.py", "a/homework.py", *others):
@@ -46,6 +57,7 @@ def test_submissions_are_files_and_folders_with_python(tmp_path):
     assert [path.name for path in find_submissions(tmp_path)] == ["__d__.py", "a", "b.py"]
 
 
+@pytest.mark.slow
 def test_a_folder_without_submissions_says_what_is_missing(tmp_path):
     with pytest.raises(ValueError, match=r"has no submissions: no \.py file, and no folder with one"):
         grade(tmp_path)
@@ -53,6 +65,7 @@ def test_a_folder_without_submissions_says_what_is_missing(tmp_path):
         grade(tmp_path / "nowhere")
 
 
+@pytest.mark.slow
 def test_an_exercise_that_cannot_be_used_is_refused_before_anything_runs(tmp_path):
     folder, path = tmp_path / "class", tmp_path / "exercise.py"
     folder.mkdir()
@@ -69,6 +82,7 @@ def test_an_exercise_that_cannot_be_used_is_refused_before_anything_runs(tmp_pat
         grade(tmp_path, GradeKey(exercise=str(path)))
 
 
+@pytest.mark.slow
 def test_options_are_checked(tmp_path):
     with pytest.raises(ValueError, match=r"seconds \(0\) must be greater than 0"):
         grade(tmp_path, seconds=0)
@@ -76,6 +90,7 @@ def test_options_are_checked(tmp_path):
         grade(tmp_path, workers=0)
 
 
+@pytest.mark.slow
 def test_a_missing_layer_of_protection_is_raised(tmp_path, monkeypatch):
     (tmp_path / "ana.py").write_text(RIGHT)
 
@@ -98,6 +113,7 @@ line = sys.stdin.readline()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("then", "why"), [("", "its process ended"), ("import time; time.sleep(60)", "it did not answer within 0.2 s")]
 )
@@ -119,6 +135,7 @@ else:
     assert (good.status, good.says) == ("right", "A: attention")
 
 
+@pytest.mark.slow
 def test_a_checker_that_does_not_start_says_so(tmp_path, monkeypatch):
     scripted(monkeypatch, "")
     (tmp_path / "ana.py").write_text(RIGHT)
@@ -126,6 +143,7 @@ def test_a_checker_that_does_not_start_says_so(tmp_path, monkeypatch):
         grade(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_checker_imports_nothing_from_the_folder_or_the_current_one(tmp_path, monkeypatch):
     from regard.school.grading.grade import _import_path
 
@@ -138,6 +156,7 @@ def test_a_checker_imports_nothing_from_the_folder_or_the_current_one(tmp_path, 
     assert Path(path[0], "regard").is_dir()
 
 
+@pytest.mark.slow
 def test_a_checker_that_is_killed_leaves_no_folder(tmp_path, monkeypatch):
     code = (
         "from regard.school.sandbox.folders import temporary_folder\nwith temporary_folder() as f: print(f, "
@@ -149,3 +168,201 @@ def test_a_checker_that_is_killed_leaves_no_folder(tmp_path, monkeypatch):
     checker.start()
     assert "it did not answer" in checker.check(note).problem
     assert not Path(note.read_text().strip()).exists()
+
+
+CONTENTS_FORGED = """
+import sys
+frame = sys._getframe()
+while "names" not in frame.f_locals: frame = frame.f_back
+frame.f_locals["names"]["run"] = lambda *given: ({}, {{}})
+"""
+
+
+def checked(tmp_path, worker, source, key=None, seconds=20.0):
+    path = tmp_path / "homework.py"
+    path.write_text(source)
+    return check_submission(path, worker, key or GradeKey(), seconds)
+
+
+def test_a_right_layer_is_right_at_hidden_sizes(tmp_path, worker):
+    key = GradeKey(seed=99, sizes={"d_in": 17, "num_heads": 2, "head_dim": 11, "tokens": 7, "batch": 3})
+    (verdict,) = checked(tmp_path, worker, RIGHT, key)
+    assert (verdict.status, verdict.sizes) == ("right", {"d_in": 17, "d_out": 22, "context_length": 11})
+
+
+def test_a_mistake_has_its_name_and_line(tmp_path, worker):
+    (verdict,) = checked(tmp_path, worker, NO_SCALE)
+    (mistake,) = verdict.mistakes
+    assert (mistake.name, mistake.line, verdict.file) == ("no scale", 13, "homework.py")
+    assert mistake.code == "scores = self.W_query(x) @ self.W_key(x).mT"
+
+
+def test_a_class_that_is_not_there_cannot_be_checked(tmp_path, worker):
+    (verdict,) = checked(tmp_path, worker, RIGHT, GradeKey(name="MultiHeadAttention"))
+    assert verdict.problem == "it defines no MultiHeadAttention"
+    (verdict,) = checked(tmp_path, worker, "x = 3\n")
+    assert verdict.problem == "it defines no attention layer"
+
+
+def test_what_is_right_and_was_not_asked_for_is_wrong(tmp_path, worker):
+    (verdict,) = checked(tmp_path, worker, RIGHT, GradeKey(task="causal multi-head attention"))
+    assert [one.says for one in verdict.mistakes] == [
+        "It is causal self-attention, one head of 21; the task is causal multi-head attention."
+    ]
+
+
+def test_an_argument_that_the_class_does_not_take_is_named(tmp_path, worker):
+    (verdict,) = checked(tmp_path, worker, RIGHT, GradeKey(arguments={"bias": True}))
+    assert verdict.problem.startswith("CausalAttention takes no argument bias; it takes d_in, d_out, context_length")
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        "7",
+        '{"calls": 7, "recorded": [], "dropped": []}',
+        '{"calls": [], "recorded": [], "dropped": [], "parameters": [{"name": "a", "shape": [1 << 40]}]}',
+        '{"calls": [], "recorded": [], "dropped": [], "parameters": [{"name": "a", "shape": [-3]}]}',
+        '{"calls": [], "recorded": [{"name": "mm", "line": 3, "inputs": []}], "dropped": []}',
+    ],
+)
+def test_a_forged_result_is_no_result(tmp_path, worker, forged):
+    source = RIGHT + CONTENTS_FORGED.replace("{}", forged, 1).replace("{{}}", "{}")
+    (verdict,) = checked(tmp_path, worker, source)
+    assert verdict.problem.startswith("malformed: What it returned is no result: ")
+
+
+def test_time_is_for_all_experiments_together(tmp_path, worker):
+    slow = RIGHT.replace(FIRST_LINE, f"{FIRST_LINE}        import time; time.sleep(0.4)\n")
+    (verdict,) = checked(tmp_path, worker, slow, seconds=1.0)
+    assert verdict.problem == "out of time: It did not end within 1 s."
+
+
+def test_a_folder_is_a_submission_too(tmp_path, worker):
+    (tmp_path / "ana").mkdir()
+    (tmp_path / "ana" / "homework.py").write_text("from helper import W\n" + RIGHT)
+    (tmp_path / "ana" / "helper.py").write_text("W = 3\n")
+    (verdict,) = check_submission(tmp_path / "ana", worker, GradeKey(), 20.0)
+    assert verdict.problem == "ana has 2 Python files; name the one to import"
+    (verdict,) = check_submission(tmp_path / "ana", worker, GradeKey(file="homework.py"), 20.0)
+    assert verdict.is_right
+
+
+def test_links_and_huge_files_are_not_read(tmp_path):
+    (tmp_path / "secret.py").write_text("answer = 7")
+    (tmp_path / "link.py").symlink_to(tmp_path / "secret.py")
+    with pytest.raises(ValueError, match=r"link\.py is a symbolic link"):
+        submission_source(tmp_path / "link.py", None)
+    (tmp_path / "large.py").write_bytes(b"#" * 1_100_000)
+    with pytest.raises(ValueError, match=r"large\.py has 1100000 bytes; at most 1048576"):
+        submission_source(tmp_path / "large.py", None)
+    (tmp_path / "latin.py").write_bytes(b"# \xff")
+    with pytest.raises(ValueError, match=r"latin\.py is not UTF-8 text"):
+        submission_source(tmp_path / "latin.py", None)
+
+
+def test_a_file_that_cannot_be_read_is_not_wrong(tmp_path, worker):
+    path = tmp_path / "homework.py"
+    path.write_text(RIGHT)
+    path.chmod(0)
+    (verdict,) = check_submission(path, worker, GradeKey(), 20.0)
+    assert verdict.status == "unchecked"
+    assert "cannot be read" in verdict.problem or "the sandbox cannot read it" in verdict.problem
+
+
+GUESSES = """def attention(q, k, v):
+    return [(q @ k.mT / s).softmax(-1) @ v for s in (1, k.shape[-1] ** 0.5)]
+"""
+UNSEEN = "torch.Tensor.__eq__ = lambda *a: torch.tensor(True)\ntorch.Tensor.__hash__ = object.__hash__\n"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        GUESSES,
+        RIGHT.replace(FIRST_LINE, f"{FIRST_LINE}        x.add_(1); x = x - 1\n") + UNSEEN,
+    ],
+    ids=["several guesses", "a replaced equality"],
+)
+def test_a_trick_is_not_right(tmp_path, worker, source):
+    (verdict,) = checked(tmp_path, worker, source)
+    assert verdict.status == "wrong"
+
+
+EXERCISE = '''"""Double a number."""
+from regard.school.exercises import Function, Wrong
+
+parts = [
+    Function(
+        "double",
+        lambda random: (int(random.initial_seed()),),
+        right=lambda n: 2 * n,
+        wrong=[Wrong("a square", "{0} is squared.", lambda n: n * n)],
+    )
+]
+'''
+
+
+@pytest.fixture
+def exercise(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("teacher")
+    (folder / "exercise.py").write_text(EXERCISE)
+    return load_exercise(folder)
+
+
+@pytest.mark.parametrize(
+    ("source", "status", "says"),
+    [
+        ("def double(n): return n + n", "right", None),
+        ("def double(n): return n * n", "wrong", ("a square", "41 is squared.")),
+        ("def double(n): return ...", "wrong", ("not written yet", "Line 1 is not written yet.")),
+        ("def triple(n): return n", "wrong", ("not defined", "It defines no double.")),
+        (
+            "import regard",
+            "wrong",
+            ("does not run", "The file does not run: ImportError: regard cannot be imported here"),
+        ),
+        (
+            "from regard.school.exercises import Function\ndef double(n): return n + n",
+            "wrong",
+            ("does not run", "The file"),
+        ),
+    ],
+)
+def test_a_teachers_own_exercise_is_checked_with_the_seed_of_the_key(tmp_path, worker, exercise, source, status, says):
+    path = tmp_path / "homework.py"
+    path.write_text(source)
+    (verdict,) = check_submission(path, worker, GradeKey(seed=41), 20.0, exercise)
+    assert verdict.status == status
+    if says is None:
+        assert (verdict.name, verdict.task) == ("double", "Double a number.")
+    else:
+        (one,) = verdict.mistakes
+        assert (one.name, one.says.startswith(says[1])) == (says[0], True)
+
+
+def test_an_endless_answer_is_out_of_time(tmp_path, worker, exercise):
+    path = tmp_path / "homework.py"
+    path.write_text("def double(n):\n    while True: pass\n")
+    (verdict,) = check_submission(path, worker, GradeKey(), 0.5, exercise)
+    assert verdict.problem == "out of time: It did not end within 0.5 s."
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("import no_such_package", "it imports what is not installed here: No module named 'no_such_package'"),
+        ("open('data.txt')", "it reads a file that is not here: [Errno 2] No such file or directory: 'data.txt'"),
+    ],
+)
+def test_what_is_not_here_is_no_mistake(tmp_path, worker, exercise, line, problem):
+    (verdict,) = checked(tmp_path, worker, f"{line}\n{RIGHT}")
+    assert (verdict.status, verdict.problem) == ("unchecked", problem)
+    (verdict,) = check_submission(tmp_path / "homework.py", worker, GradeKey(), 20.0, exercise)
+    assert (verdict.status, verdict.problem) == ("unchecked", problem)
+
+
+def test_a_problem_names_the_entries_of_the_key(tmp_path, worker):
+    source = RIGHT.replace("d_in, d_out, context_length):", "d_in, d_out, context_length, groove):")
+    (verdict,) = checked(tmp_path, worker, source)
+    assert verdict.problem.endswith("give a value: groove = … under [arguments] in the key")

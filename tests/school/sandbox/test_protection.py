@@ -29,7 +29,6 @@ def test_other_peoples_code_gets_every_layer_and_ones_own_gets_limits():
 
 def test_a_missing_layer_is_named_with_what_it_is_for():
     report = ProtectionReport(("limits", "calls"), {"files": "Function not implemented"})
-    assert str(report) == "Active: limits, calls. Missing: files (Function not implemented)."
     with pytest.raises(ProtectionMissing, match=r"one temporary folder written \(Landlock\): Function not implemented"):
         raise ProtectionMissing(report)
 

@@ -42,7 +42,6 @@ def test_tensors_and_values_go_in_and_come_out(worker, submit):
     torch.testing.assert_close(outcome.tensors["out"], job.tensors["x"].mT @ job.tensors["x"])
     assert (outcome.word, outcome.values, outcome.failure) == ("finished", {"heads": 7}, None)
     assert outcome.protection == worker.protection
-    assert outcome.memory_bytes > 1 << 20
 
 
 def test_a_run_that_is_cancelled_leaves_the_worker_warm(worker, submit, monkeypatch):
@@ -54,13 +53,6 @@ def test_a_run_that_is_cancelled_leaves_the_worker_warm(worker, submit, monkeypa
     job = submit("def f(x): return -x")
     assert worker.run(job).finished
     assert worker._process is process
-
-
-def test_a_driver_can_be_a_file(worker, submit, tmp_path):
-    driver = tmp_path / "driver.py"
-    driver.write_text("def drive(s, t, v): return {'out': s.f(t['x'])}")
-    job = submit("def f(x): return -x", driver)
-    torch.testing.assert_close(worker.run(job).tensors["out"], -job.tensors["x"], rtol=0, atol=0)
 
 
 def test_what_is_printed_is_kept_in_order(worker, submit):
@@ -189,13 +181,12 @@ def test_processor_time_ends_a_run_with_several_threads(worker, submit):
 
 
 def test_without_forks_a_run_has_the_workers_process_and_the_next_a_new_one(submit):
-    with Worker(SMALL, forks=False) as worker:
+    with Worker(SMALL, process=WorkerProcess(Protection.for_others(), forks=False)) as worker:
         pid = worker._process._process.pid
         first = worker.run(submit("import os, torch\ndef f(x): return torch.tensor(os.getpid())"))
         loop = worker.run(submit("while True: pass", limits=replace(SMALL, wall_seconds=0.4)))
     assert first.finished, first
     assert first.tensors["out"].item() == pid
-    assert first.memory_bytes > 1 << 20
     assert loop.word == "out of time"
 
 
@@ -235,7 +226,7 @@ def test_a_submission_without_a_file_to_import_says_what_is_wrong(tmp_path, make
 )
 def test_the_kernel_is_believed_before_the_process(result, status, cpu, word):
     received = Received(result=bytearray(result))
-    outcome = judge(received, Ended(status, cpu, 7), RunLimits(), 0.1, ProtectionReport())
+    outcome = judge(received, Ended(status, cpu), RunLimits(), 0.1, ProtectionReport())
     assert outcome.word == word
     assert outcome.sentence.endswith(".")
 

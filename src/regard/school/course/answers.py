@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from regard.school.course.courses import Lesson
@@ -48,12 +47,12 @@ class AnswerChecker:
         # Asked a few times a second while an answer runs; if it says yes, the check raises RunCancelled.
         self.is_cancelled: Callable[[], bool] = bool  # no
         self._worker: Worker | None = None
-        self._exercises: dict[Path, Exercise] = {}
+        self._exercises: dict[Lesson, Exercise] = {}
 
     def __enter__(self) -> AnswerChecker:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._worker is not None:
             self._worker.close()
             self._worker = None
@@ -62,13 +61,13 @@ class AnswerChecker:
         """The exercise of a lesson, which is loaded once."""
         from regard.school.exercises.exercise import load_exercise
 
-        if lesson.folder not in self._exercises:
-            self._exercises[lesson.folder] = load_exercise(lesson.folder)
-        return self._exercises[lesson.folder]
+        if lesson not in self._exercises:
+            self._exercises[lesson] = load_exercise(lesson.folder)
+        return self._exercises[lesson]
 
-    def check(self, lesson: Lesson, path: Path, seed: int | None = None) -> CheckedAnswer:
+    def check(self, lesson: Lesson, path: Path) -> CheckedAnswer:
         """Check a file. The first check waits for the import of torch."""
-        worker = self._started()
+        worker = self._worker = self._worker or self._start()  # before torch is imported here: both take seconds
         import torch
 
         from regard.school.exercises.answer import check_answer
@@ -78,27 +77,23 @@ class AnswerChecker:
         _ = worker.protection  # waits until it is warm, which is not part of the check
         begin = time.perf_counter()
         worker.is_cancelled = self.is_cancelled
-        verdict = check_answer(exercise, worker, path, seed)
+        verdict = check_answer(exercise, worker, path)
         seconds = time.perf_counter() - begin
         is_start = path.is_file() and path.read_bytes() == lesson.text("start.py").encode()
         return CheckedAnswer(verdict, seconds, is_start)
 
-    def _started(self) -> Worker:
-        """The worker; its process is started before torch is imported here, because both imports take seconds."""
-        if self._worker is None:
-            from regard.school.sandbox.process import WorkerProcess
-            from regard.school.sandbox.protection import Protection
+    def _start(self) -> Worker:
+        from regard.school.sandbox.process import WorkerProcess
+        from regard.school.sandbox.protection import Protection
 
-            own = Protection.for_own_file(imported=IMPORTED)
-            protection = Protection.for_others() if self.is_confined else own
-            process = WorkerProcess(protection)
-            from regard.school.check.learner_code.submission import default_limits, own_limits
-            from regard.school.exercises.answer import SECONDS
-            from regard.school.sandbox.worker import Worker
+        protection = Protection.for_others() if self.is_confined else Protection.for_own_file(imported=IMPORTED)
+        process = WorkerProcess(protection)
+        from regard.school.check.learner_code.submission import default_limits, own_limits
+        from regard.school.exercises.answer import SECONDS
+        from regard.school.sandbox.worker import Worker
 
-            limits = default_limits(SECONDS) if self.is_confined else own_limits(SECONDS)
-            self._worker = Worker(limits, protection, process=process)
-        return self._worker
+        limits = default_limits(SECONDS) if self.is_confined else own_limits(SECONDS)
+        return Worker(limits, protection, process=process)
 
 
 def check_learner(folder: LearnerFolder, lesson: Lesson, checker: AnswerChecker) -> CheckedAnswer:

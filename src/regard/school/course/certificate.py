@@ -6,7 +6,6 @@ that, in the sandbox.
 
 from __future__ import annotations
 
-import ast
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,12 +20,13 @@ from regard.support.untrusted_json import parse_json
 
 FORMAT = 1
 LARGEST = 4 << 20  # bytes
+NO_REGARD = "ImportError: regard cannot be imported here"  # what the sandbox answers
 ABOUT = (
     "This is what the learner's own files say. It proves nothing by itself, because anybody can change it. To check "
     "the answers, run them again: regard learn status --verify FILE --answers FOLDER"
 )
 # What is read from a certificate and from each of its exercises, and of which type it is.
-FIELDS: dict[str, type] = {"course": dict, "date": str, "exercises": list}
+FIELDS: dict[str, type] = {"format": int, "course": dict, "date": str, "exercises": list}
 EXERCISE_FIELDS: dict[str, type | tuple[type, ...]] = {
     "name": str, "state": str, "hints": int, "solution_seen": bool, "answer": (str, type(None)),
 }  # fmt: skip
@@ -36,8 +36,8 @@ def make_certificate(folder: LearnerFolder) -> dict[str, Any]:
     """The progress in a learner's folder, in plain values."""
     records = folder.progress.records()
     exercises = []
-    for lesson in folder.course.lessons:
-        record, path = folder.progress.record(lesson.name), folder.file_of(lesson)
+    for lesson, record in zip(folder.course.lessons, folder.records(), strict=True):
+        path = folder.file_of(lesson)
         content = path.read_bytes() if path.is_file() else None
         exercises.append(
             {
@@ -66,26 +66,21 @@ def make_certificate(folder: LearnerFolder) -> dict[str, Any]:
 @printable_errors()
 def read_certificate(path: Path) -> dict[str, Any]:
     """A certificate from a file; ValueError if it is none. Nothing in it is to be believed."""
-    no_certificate = f"{path} is no certificate; make one with: regard learn status --json > FILE"
     try:
         with path.open("rb") as file:
             certificate = parse_json(file.read(LARGEST) if path.stat().st_size <= LARGEST else b"")
     except ValueError:  # not UTF-8, not JSON, too large or too deep
-        raise ValueError(no_certificate) from None
-    if not isinstance(certificate, dict) or "format" not in certificate:
-        raise ValueError(no_certificate)
-    if certificate["format"] != FORMAT:
+        certificate = None
+    if isinstance(certificate, dict) and certificate.get("format", FORMAT) != FORMAT:
         found = readable(certificate["format"])
         raise ValueError(f"{path} has format {found}; this version of regard reads {FORMAT}")
-    if not _has(certificate, FIELDS) or not _has(certificate["course"], {"hash": str}) or not certificate["exercises"]:
-        raise ValueError(no_certificate)
-    if not all(_has(one, EXERCISE_FIELDS) for one in certificate["exercises"]):
-        raise ValueError(no_certificate)
-    return certificate
+    is_whole = _has(certificate, FIELDS) and _has(certificate["course"], {"hash": str}) and certificate["exercises"]
+    if not is_whole or not all(_has(one, EXERCISE_FIELDS) for one in certificate["exercises"]):
+        raise ValueError(f"{path} is no certificate; make one with: regard learn status --json > FILE")
+    return certificate  # type: ignore[no-any-return]
 
 
 def _has(value: object, fields: Mapping[str, type | tuple[type, ...]]) -> bool:
-    """Is it a dict with these fields, each of its type?"""
     return isinstance(value, dict) and all(isinstance(value.get(name), kind) for name, kind in fields.items())
 
 
@@ -101,50 +96,25 @@ class RecheckedAnswer:
 def recheck(
     certificate: dict[str, Any], answers: Path, course: Course, checker: AnswerChecker
 ) -> list[RecheckedAnswer]:
-    """Run every answer again that a certificate calls done. Confine the checker, unless the learner is trusted.
-
-    In the sandbox, answers that import regard cannot be run.
-    """
+    """Run every answer again that a certificate calls done. Confine the checker, unless the learner is trusted."""
     if certificate["course"]["hash"] != course.hash:
         raise ValueError(
             f"the certificate is of another version of the course: {certificate['course']['hash'][:12]}, "
             f"and this one is {course.hash[:12]}; check it with the version that the learner had"
         )
     folder = LearnerFolder(answers, course)
-    result = []
-    for one in certificate["exercises"]:
-        if one["state"] == "done":
-            result.append(_recheck_one(one, folder, course.lesson(one["name"]), checker))
-    return result
+    done = [(course.lesson(one["name"]), one["answer"]) for one in certificate["exercises"] if one["state"] == "done"]
+    return [_recheck_one(lesson, folder.file_of(lesson), answer, checker) for lesson, answer in done]
 
 
-def imports_regard(source: bytes) -> bool:
-    """Does a file import regard?
-
-    >>> imports_regard(b"import regard.steps"), imports_regard(b"from torch import nn"), imports_regard(b"(")
-    (True, False, False)
-    """
-    try:
-        nodes = list(ast.walk(ast.parse(source)))
-    except (SyntaxError, ValueError):
-        return False
-    names = [one.name for node in nodes if isinstance(node, ast.Import) for one in node.names]
-    names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
-    return any(name.partition(".")[0] == "regard" for name in names)
-
-
-def _recheck_one(
-    claimed: dict[str, Any], folder: LearnerFolder, lesson: Lesson, checker: AnswerChecker
-) -> RecheckedAnswer:
-    path = folder.file_of(lesson)
+def _recheck_one(lesson: Lesson, path: Path, answer: str | None, checker: AnswerChecker) -> RecheckedAnswer:
     if not path.is_file():
         return RecheckedAnswer(lesson.name, "missing", f"there is no {path.name}")
-    content = path.read_bytes()
-    is_same = hashlib.sha256(content).hexdigest() == claimed["answer"]
+    is_same = hashlib.sha256(path.read_bytes()).hexdigest() == answer
     changed = "" if is_same else "; it is another file than the certificate's"
-    if checker.is_confined and imports_regard(content):
-        return RecheckedAnswer(lesson.name, "unchecked", f"it imports regard, which the sandbox hides{changed}")
     verdict = checker.check(lesson, path).verdict
+    if checker.is_confined and any(NO_REGARD in one.says for one in verdict.mistakes):
+        return RecheckedAnswer(lesson.name, "unchecked", f"it imports regard, which the sandbox hides{changed}")
     if verdict.problem:
         return RecheckedAnswer(lesson.name, "unchecked", verdict.problem + changed)
     if not verdict.is_right:

@@ -15,14 +15,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from regard.school.course.wrong_answers import FILE as WRONG
-from regard.school.course.wrong_answers import WrongAnswer, read_wrong_answers
 from regard.support.toml_files import read_toml
 
 OWN_COURSE = Path(__file__).parents[1] / "lessons"
+WORDS = "words.md"  # the hints, and after the heading "# after", what is shown after success
+WRONG = "wrong.txt"  # for authors: it is not installed with our course
 LEVELS = ("where", "why", "almost")  # of hints
 NAME = re.compile(r"[a-z][a-z0-9_]*")
-WAY = re.compile(r"^Another way, ([^\n]+):\n\n```python\n(.*?)\n```\n\n?", re.MULTILINE | re.DOTALL)  # in after.md
+WAY = re.compile(r"^Another way, ([^\n]+):\n\n```python\n(.*?)\n```\n\n?", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -36,17 +36,8 @@ class Lesson:
 
     @property
     def file_name(self) -> str:
-        """The learner's file.
-
-        >>> Lesson("scale", 9, "Attention", Path("lessons/scale")).file_name
-        '09_scale.py'
-        """
+        """The learner's file, as 09_scale.py."""
         return f"{self.number:02}_{self.name}.py"
-
-    @property
-    def is_own(self) -> bool:
-        """Is it of the course that comes with regard?"""
-        return self.folder.resolve().parent == OWN_COURSE.resolve()
 
     @cached_property
     def title(self) -> str:
@@ -59,26 +50,32 @@ class Lesson:
         return self._docstring("start.py")
 
     @cached_property
+    def _words(self) -> tuple[str, str]:
+        hints, *after = re.split(r"^# +after *$", self.text(WORDS), maxsplit=1, flags=re.MULTILINE)
+        return hints, "".join(after)
+
+    @cached_property
     def hints(self) -> dict[str, str]:
-        """The texts of hints.md, by their level."""
-        return read_sections(self.text("hints.md"))
+        """The hints by their level: sections of words.md whose headings are `# where`, `# why` and `# almost`."""
+        parts = re.split(r"^# +(.+?) *$", self._words[0], flags=re.MULTILINE)
+        return {name: body.strip("\n") for name, body in zip(parts[1::2], parts[2::2], strict=True)}
 
     @cached_property
     def after(self) -> str:
         """The explanation after success, without the other ways."""
-        return WAY.sub("", self.text("after.md")).strip("\n")
+        return WAY.sub("", self._words[1]).strip("\n")
 
     @cached_property
     def ways(self) -> dict[str, str]:
         """Other right ways, by their names: the functions and methods that are not as in the solution."""
-        return dict(WAY.findall(self.text("after.md")))
+        return dict(WAY.findall(self._words[1]))
 
     @property
-    def wrong(self) -> list[WrongAnswer]:
-        """Common wrong answers; none where there is no wrong.txt, as in the course that is installed with regard."""
-        if not (self.folder / WRONG).exists():
-            return []
-        return read_wrong_answers(self.text(WRONG), self.text("solution.py"))
+    def wrong(self) -> list[WrongAnswer] | None:
+        """Common wrong answers, of wrong.txt; None in our course as it is installed, which is without them."""
+        if (self.folder / WRONG).exists():
+            return read_wrong_answers(self.text(WRONG), self.text("solution.py"))
+        return None if self.folder.resolve().parent == OWN_COURSE.resolve() else []
 
     def text(self, file: str) -> str:
         """The text of a file of the exercise; ValueError if it is missing or no text."""
@@ -107,14 +104,10 @@ class Course:
 
     @property
     def is_own(self) -> bool:
-        """Is it the course that comes with regard?"""
         return self.folder.resolve() == OWN_COURSE.resolve()
 
     def lesson(self, name: str) -> Lesson:
-        """The exercise of this name, number or file name.
-
-        A learner types what is at hand: scale, 9, 09_scale or 09_scale.py.
-        """
+        """The exercise of this name, number or file name, as a learner types it: scale, 9, 09_scale or 09_scale.py."""
         bare = Path(name).name.lower().removesuffix(".py")
         number, _, rest = bare.partition("_")
         for one in self.lessons:
@@ -166,14 +159,6 @@ def read_course(folder: Path) -> Course:
     return Course(folder, title, tuple(lessons))
 
 
-def read_lessons(folders: Sequence[Path]) -> Course:
-    """Exercises alone, each given by its folder, as a course without a course.toml."""
-    lessons = [Lesson(one.resolve().name, number, "", one) for number, one in enumerate(folders, 1)]
-    if missing := [str(one.folder) for one in lessons if not (one.folder / "exercise.py").is_file()]:
-        raise ValueError(f"no exercise.py in {', '.join(missing)}; give a course, or folders of exercises")
-    return Course(folders[0].resolve().parent, "", tuple(lessons))
-
-
 def _chapter(table: Any, where: str) -> Iterator[tuple[str, str]]:
     """The exercises of a chapter, each with the title of the chapter."""
     if not isinstance(table, dict) or set(table) != {"title", "exercises"}:
@@ -187,11 +172,55 @@ def _chapter(table: Any, where: str) -> Iterator[tuple[str, str]]:
         yield title, name
 
 
-def read_sections(text: str) -> dict[str, str]:
-    r"""The sections of a text whose headings are `# name`.
+def read_lessons(folders: Sequence[Path]) -> Course:
+    """Exercises alone, each given by its folder, as a course without a course.toml."""
+    lessons = [Lesson(one.resolve().name, number, "", one) for number, one in enumerate(folders, 1)]
+    if missing := [str(one.folder) for one in lessons if not (one.folder / "exercise.py").is_file()]:
+        raise ValueError(f"no exercise.py in {', '.join(missing)}; give a course, or folders of exercises")
+    return Course(folders[0].resolve().parent, "", tuple(lessons))
 
-    >>> read_sections("# where\nLine 3.\n\n# why\nThe scores grow.\n")
-    {'where': 'Line 3.', 'why': 'The scores grow.'}
+
+@dataclass(frozen=True)
+class WrongAnswer:
+    """A wrong answer: what the author calls it, the name that the check must give it, and its text."""
+
+    name: str
+    expected: str
+    source: str
+
+
+def read_wrong_answers(text: str, solution: str) -> list[WrongAnswer]:
+    r"""The wrong answers in a wrong.txt: each is an edit of solution.py, below the name that the check must give it.
+
+    >>> read_wrong_answers("# not doubled\n\n@ same\n- x + x\n+ x\n", "def twice(x):\n    return x + x\n")
+    [WrongAnswer(name='same', expected='not doubled', source='def twice(x):\n    return x\n')]
+
+    The lines with `-` are replaced by those with `+`, where they occur first; without `+`, they are deleted. Blank
+    lines separate the edits of one answer. Without `-`, the lines with `+` are the whole answer. What comes before the
+    first `#` is for people. ValueError if it is not written so, or an edit does not fit the solution.
     """
-    parts = re.split(r"^# +(.+?) *$", text, flags=re.MULTILINE)
-    return {name: body.strip("\n") for name, body in zip(parts[1::2], parts[2::2], strict=True)}
+    answers = []
+    for section in re.split(r"^#(?: +|$)", text, flags=re.MULTILINE)[1:]:
+        expected, *parts = section.split("\n@ ")
+        for part in parts:
+            name, _, body = part.partition("\n")
+            if not expected.strip():
+                raise ValueError(f"{WRONG}, {name} has no name above it; write a line: # NAME")
+            answers.append(WrongAnswer(name.strip(), expected.strip(), _edited(solution, body, f"{WRONG}, {name}")))
+    return answers
+
+
+def _edited(source: str, body: str, where: str) -> str:
+    edits = [block.strip("\n").splitlines() for block in body.split("\n\n") if block.strip("\n")]
+    if not edits:
+        raise ValueError(f"{where}: there is no edit; write lines that begin with - and +")
+    for lines in edits:
+        if stray := [line for line in lines if line[:2] not in ("-", "- ", "+", "+ ")]:
+            raise ValueError(f"{where}: {stray[0]!r} begins with neither - nor +")
+        minus, plus = ([line[2:] for line in lines if line[0] == sign] for sign in "-+")
+        end = "" if minus and plus else "\n"  # whole lines are deleted, or written
+        old, new = ("\n".join(one) + end * bool(one) for one in (minus, plus))
+        if old not in source:
+            raise ValueError(f"{where}: solution.py does not have: {old.strip()}")
+        source = source.replace(old, new, 1) if old else new
+    return source

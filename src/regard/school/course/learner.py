@@ -6,15 +6,16 @@ import datetime
 import hashlib
 import os
 import re
-import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from regard.school.course.courses import LEVELS, OWN_COURSE, Course, Lesson, read_course
 from regard.school.course.progress import FILE, HEADING, ExerciseRecord, ProgressFile
 
-DEFAULT_FOLDER = "attention-course"
+EVERY = 0.05  # seconds between two looks at the learner's files
+Signature = tuple[int, int, int] | None  # time of change, size and inode; None where there is no file
 OWN = "regard"  # how progress.txt names our course, which lies elsewhere on every machine
 
 
@@ -27,7 +28,6 @@ class LearnerFolder:
 
     @property
     def progress(self) -> ProgressFile:
-        """The file with the progress."""
         return ProgressFile(self.path / FILE)
 
     def file_of(self, lesson: Lesson) -> Path:
@@ -38,64 +38,58 @@ class LearnerFolder:
         return self.path / lesson.file_name
 
     def files(self) -> dict[str, Path]:
-        """All of them, by the name of the exercise."""
         return {lesson.name: self.file_of(lesson) for lesson in self.course.lessons}
 
     def write_missing(self) -> list[Path]:
         """Write the files that do not exist yet, and return them."""
         missing = [(one, path) for one in self.course.lessons if not (path := self.file_of(one)).exists()]
         for lesson, path in missing:
-            _write_new(path, lesson.text("start.py"))
+            _write(path, lesson.text("start.py"))
         return [path for _, path in missing]
 
     def reset(self, lesson: Lesson) -> Path | None:
         """Write the file of an exercise anew, and return where the old one was moved to; None if there was none."""
-        path = self.file_of(lesson)
-        text = lesson.text("start.py")
-        old = None
+        path, text, old = self.file_of(lesson), lesson.text("start.py"), None
         if path.exists():
             old = next(one for n in range(1, 10**6) if not (one := path.with_name(f"{path.name}.old-{n}")).exists())
             path.rename(old)
-        _write_new(path, text)
+        _write(path, text)
         if lesson.name in self.progress.records():
             self.progress.update(lesson.name, state="open", date=today(), answer="")
         return old
 
+    def records(self) -> list[ExerciseRecord]:
+        """What was done in each exercise, in their order."""
+        known = self.progress.records()
+        return [known.get(one.name, ExerciseRecord(one.name)) for one in self.course.lessons]
+
     def current(self) -> Lesson | None:
         """The first exercise that is not done; None if all are."""
-        return self._first_open(self.course.lessons)
+        return self.after(None)
 
-    def after(self, lesson: Lesson) -> Lesson | None:
+    def after(self, lesson: Lesson | None) -> Lesson | None:
         """The next exercise that is not done: after this one, or else from the beginning; None if all are done."""
-        at = self.course.lessons.index(lesson) + 1
-        return self._first_open([*self.course.lessons[at:], *self.course.lessons[: at - 1]])
-
-    def _first_open(self, lessons: Sequence[Lesson]) -> Lesson | None:
-        done = {one.name for one in self.progress.records().values() if one.is_done}
-        return next((one for one in lessons if one.name not in done), None)
+        done = {one.name for one in self.records() if one.is_done}
+        others = [one for one in self.course.lessons if one.name not in done and one != lesson]
+        later = [one for one in others if lesson is not None and one.number > lesson.number]
+        return next(iter(later or others), None)
 
     def next_hint(self, lesson: Lesson) -> list[tuple[str, str]]:
         """The hints so far and one more, which is counted: pairs of level and text."""
         levels = [level for level in LEVELS if level in lesson.hints]
-        if not levels:
-            return []
         record = self.progress.record(lesson.name)
         if not record.is_done and record.hints < len(levels):
             record = self.progress.update(lesson.name, more_hints=1, date=today())
         count = len(levels) if record.is_done else record.hints
         return [(level, lesson.hints[level]) for level in levels[:count]]
 
-    def note_checked(self, lesson: Lesson, answer: bytes, is_right: bool) -> ExerciseRecord:
+    def note_checked(self, lesson: Lesson, answer: bytes, is_right: bool) -> None:
         """Note a checked answer. The same answer once more is no new attempt; what was done stays done."""
         record, digest = self.progress.record(lesson.name), short_hash(answer)
-        is_new = digest != record.answer
-        if record.is_done and not (is_right and is_new):
-            return record
-        if is_right:
-            return self.progress.update(
-                lesson.name, state="done", date=today(), answer=digest, more_attempts=int(is_new and not record.is_done)
-            )
-        return self.progress.update(lesson.name, date=today(), answer=digest, more_attempts=1) if is_new else record
+        is_new, is_open = digest != record.answer, not record.is_done
+        if (is_new and is_open) or (is_right and (is_new or is_open)):
+            state, more = "done" if is_right else "open", int(is_new and is_open)
+            self.progress.update(lesson.name, state=state, date=today(), answer=digest, more_attempts=more)
 
     def note_solution(self, lesson: Lesson) -> None:
         """Note that the solution was shown; after success, that means nothing."""
@@ -163,7 +157,7 @@ def default_folder(course: Course, near: Path) -> Path:
     """Where the learner's files go, unless they say so: here, if they are here already, else into a folder in it."""
     if _is_learners(near) or has_answers(near, course):
         return near
-    return near / Path(DEFAULT_FOLDER if course.is_own else f"{course.folder.resolve().name}-answers")
+    return near / Path("attention-course" if course.is_own else f"{course.folder.resolve().name}-answers")
 
 
 def has_answers(path: Path, course: Course) -> bool:
@@ -172,12 +166,10 @@ def has_answers(path: Path, course: Course) -> bool:
 
 
 def short_hash(content: bytes) -> str:
-    """The first 16 digits of the SHA-256."""
     return hashlib.sha256(content).hexdigest()[:16]
 
 
 def today() -> str:
-    """The date, as 2026-11-16."""
     return datetime.date.today().isoformat()
 
 
@@ -193,17 +185,55 @@ def _place(course: Course) -> str:
     return OWN if course.is_own else str(course.folder.resolve())
 
 
-def _write_new(path: Path, text: str) -> None:
+def _write(path: Path, text: str) -> None:
     """Write a file that does not exist; complete, or not at all."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    temporary = path.with_name(f".{path.name}.partial")
     temporary.write_text(text, encoding="utf-8")
-    try:
-        os.link(temporary, path)  # unlike a rename, it never replaces what is there
-    except FileExistsError:
-        raise ValueError(f"{path} exists already; nothing was written") from None
-    except OSError:  # a file system without links
-        if path.exists():
-            raise ValueError(f"{path} exists already; nothing was written") from None
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    temporary.rename(path)
+
+
+class SavedFiles:
+    """Tells which files were saved with new content, by looking at them: works in every folder, under any editor.
+
+    An editor may write a file in place, or write another one and rename it. Either way a file counts as saved when it
+    has stopped changing, and only if its content is not what was seen last. Call `saved()` every 0.05 s.
+    """
+
+    def __init__(self, paths: Mapping[str, Path]) -> None:
+        self._paths, self._contents = dict(paths), dict[str, bytes | None]()
+        self._seen, self._settled = dict[str, Signature](), dict[str, Signature]()
+        for name in paths:
+            self.note(name)
+
+    def saved(self) -> list[str]:
+        """The names of files that have new content and were not written to since the last look."""
+        result = []
+        for name, path in self._paths.items():
+            before, now = self._seen[name], _signature(path)
+            self._seen[name] = now
+            if now is None or now != before or now == self._settled[name]:
+                continue
+            self._settled[name] = now
+            content = _content(path)
+            if content is not None and content != self._contents[name]:
+                self._contents[name] = content
+                result.append(name)
+        return result
+
+    def note(self, name: str) -> None:
+        """Take the content of a file as seen, because it is about to be checked."""
+        self._seen[name] = self._settled[name] = _signature(self._paths[name])
+        self._contents[name] = _content(self._paths[name])
+
+
+def _signature(path: Path) -> Signature:
+    with suppress(OSError):
+        status = path.stat()
+        return status.st_mtime_ns, status.st_size, status.st_ino
+    return None
+
+
+def _content(path: Path) -> bytes | None:
+    with suppress(OSError):
+        return path.read_bytes()
+    return None

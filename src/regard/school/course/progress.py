@@ -11,6 +11,7 @@ Lines and words that are not known are kept as they are. The file is read anew b
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,7 +23,6 @@ from regard.support.files import atomically
 
 FILE = "progress.txt"
 HEADING = "# Progress of regard learn, a line for each exercise."
-STATES = ("open", "done")
 
 
 @dataclass(frozen=True)
@@ -44,14 +44,13 @@ class ExerciseRecord:
 
     @property
     def is_done(self) -> bool:
-        """Was a right answer checked?"""
         return self.state == "done"
 
     @classmethod
     def read(cls, line: str) -> ExerciseRecord | None:
         """The record in a line; None if it is another kind of line."""
         words = line.split()
-        if len(words) < 2 or words[0].startswith("#") or words[0].endswith(":") or words[1] not in STATES:
+        if len(words) < 2 or words[0].startswith("#") or words[0].endswith(":") or words[1] not in ("open", "done"):
             return None
         values: dict[str, Any] = {}
         others = []
@@ -71,11 +70,11 @@ class ExerciseRecord:
         return f"{self.name:<12} {self.state}  {' '.join(words)}"
 
 
+@dataclass(frozen=True)
 class ProgressFile:
     """The file, and what it says now."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    path: Path
 
     @classmethod
     def create(cls, path: Path, course: str) -> ProgressFile:
@@ -93,12 +92,10 @@ class ProgressFile:
         raise ValueError(f"{self.path} does not say which course it is of; it needs a line such as: course: regard")
 
     def move_course(self, course: str) -> None:
-        """Note that the course is elsewhere."""
         with self._changed() as lines:
             lines[:] = [f"course: {course}" if line.startswith("course:") else line for line in lines]
 
     def records(self) -> dict[str, ExerciseRecord]:
-        """Of every exercise that has a line, by its name."""
         records = map(ExerciseRecord.read, self._lines())
         return {one.name: one for one in records if one is not None}
 
@@ -109,17 +106,13 @@ class ProgressFile:
     def update(self, name: str, **changes: Any) -> ExerciseRecord:
         """Change the line of an exercise, or add it; `more_hints=1` and `more_attempts=1` add to what the file says."""
         with self._changed() as lines:
-            known = {one.name: at for at, line in enumerate(lines) if (one := ExerciseRecord.read(line)) is not None}
-            old = ExerciseRecord.read(lines[known[name]]) if name in known else None
-            old = old or ExerciseRecord(name)
+            places = {one.name: at for at, line in enumerate(lines) if (one := ExerciseRecord.read(line)) is not None}
+            old, at = self.record(name), places.get(name, len(lines))
             for counter in ("hints", "attempts"):
                 if more := changes.pop(f"more_{counter}", 0):
                     changes[counter] = getattr(old, counter) + more
             new = replace(old, **changes)
-            if name in known:
-                lines[known[name]] = str(new)
-            else:
-                lines.append(str(new))
+            lines[at : at + 1] = [str(new)]
         return new
 
     def _lines(self) -> list[str]:
@@ -130,28 +123,14 @@ class ProgressFile:
 
     @contextmanager
     def _changed(self) -> Iterator[list[str]]:
-        """The lines, to be changed; written at the end."""
-        with _locked(self.path.parent):
-            before = self._lines()
-            lines = list(before)
+        """The lines, to be changed; written at the end. One process at a time: the lock ends with the process."""
+        handle = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            with suppress(OSError):  # some network drives know no locks
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            lines = self._lines()
             yield lines
-            if lines != before:
-                with atomically(self.path) as temporary:
-                    temporary.write_text("\n".join([*lines, ""]), encoding="utf-8")
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One process at a time; the lock ends with the process, however it ends. Not on Windows."""
-    if os.name != "posix":
-        yield
-        return
-    import fcntl
-
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # some network drives know no locks
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
+            with atomically(self.path) as temporary:
+                temporary.write_text("\n".join([*lines, ""]), encoding="utf-8")
+        finally:
+            os.close(handle)

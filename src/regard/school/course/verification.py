@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import symtable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 from regard.school.course.answers import AnswerChecker
-from regard.school.course.courses import LEVELS, Course, Lesson, files_in
-from regard.school.course.wrong_answers import FILE as WRONG
+from regard.school.course.courses import LEVELS, WORDS, WRONG, Course, Lesson, files_in
 
-if TYPE_CHECKING:
-    from regard.school.exercises.exercise import Exercise
-
-FILES = {"start.py", "solution.py", "exercise.py", "hints.md", "after.md"}
-MOVED = {"wrong": "wrong answers are edits in wrong.txt now", "ways": "other ways are code blocks in after.md now"}
+FILES = {"start.py", "solution.py", "exercise.py", WORDS}
+MOVED = {
+    "wrong/": f"wrong answers are edits in {WRONG} now",
+    "ways/": f"other ways are code blocks in {WORDS} now",
+    "hints.md": f"hints are in {WORDS} now",
+    "after.md": f"the explanation is in {WORDS} now",
+}
 WIDEST, MOST_HINT_LINES, MOST_AFTER_LINES, MOST_START_LINES = 76, 3, 12, 60
 LEAST_WRONG, LEAST_WAYS = 3, 2
+Check = Callable[[str], tuple[str, str, str]]
 SHORTEST = 8  # characters of a line of the solution that a hint must not hold; `return` alone says nothing
 
 
@@ -36,8 +39,7 @@ class LessonReport:
 
 def verify_course(course: Course) -> list[str]:
     """What is wrong with the course as a whole: stray files, and folders that course.toml does not name."""
-    names = {lesson.name for lesson in course.lessons}
-    allowed = {"course.toml", "README.md", *names}
+    allowed = {"course.toml", "README.md", *(lesson.name for lesson in course.lessons)}
     found = {path.relative_to(course.folder).parts[0] for path in files_in(course.folder)}
     return [f"{one} is not named in course.toml" for one in sorted(found - allowed)]
 
@@ -45,33 +47,33 @@ def verify_course(course: Course) -> list[str]:
 def verify_lesson(lesson: Lesson, checker: AnswerChecker) -> LessonReport:
     """Everything about one exercise. Each fault is a sentence with what to do."""
     report = LessonReport(lesson.name)
-    inside = [path.relative_to(lesson.folder) for path in files_in(lesson.folder)]
+    inside = {path.relative_to(lesson.folder).as_posix() for path in files_in(lesson.folder)}
     report.faults += _stray(inside)
-    if missing := FILES - {str(path) for path in inside}:
+    if missing := FILES - inside:
         report.faults.append(f"missing: {', '.join(sorted(missing))}")
         return report
+    from regard.school.exercises.exercise import Function, Layer
     from regard.school.exercises.soundness import unsound
 
     try:
-        exercise = checker.exercise(lesson)
-        report.faults += [*_texts(lesson), *_same_names(lesson)]
+        report.faults += [*_texts(lesson), *_after(lesson), *_same_names(lesson)]
+        exercise, check = checker.exercise(lesson), partial(_check, lesson, checker, report)
         report.faults += [f"exercise.py, {one}" for one in unsound(exercise)]
-        answers = _OwnAnswers(lesson, checker, report)
-        report.faults += answers.start(exercise.passes_unsolved)
-        report.faults += answers.solution()
-        report.faults += answers.wrong(0 if exercise.passes_unsolved else LEAST_WRONG)
-        report.faults += answers.ways(LEAST_WAYS if _is_code(exercise) and not exercise.passes_unsolved else 0)
+        report.faults += _given(lesson, exercise.passes_unsolved, check)
+        is_code = any(isinstance(part, (Function, Layer)) for part in exercise.parts)  # to be written in several ways
+        least = (0, 0) if exercise.passes_unsolved else (LEAST_WRONG, LEAST_WAYS * is_code)
+        report.faults += _others(lesson, *least, check, report)
     except (ValueError, SyntaxError) as error:
         report.faults.append(str(error))
     return report
 
 
-def _stray(inside: list[Path]) -> Iterator[str]:
-    unknown = [path for path in inside if str(path) not in {*FILES, WRONG}]
-    for folder, now in MOVED.items():
-        if any(path.parts[0] == folder for path in unknown):
-            yield f"{folder}/: {now}; see docs/learn.md"
-    yield from (f"stray file: {path}" for path in unknown if path.parts[0] not in MOVED)
+def _stray(inside: set[str]) -> Iterator[str]:
+    unknown = sorted(inside - FILES - {WRONG})
+    for old, now in MOVED.items():
+        if any(path.startswith(old) for path in unknown):
+            yield f"{old}: {now}; see docs/learn.md"
+    yield from (f"stray file: {path}" for path in unknown if not path.startswith(tuple(MOVED)))
 
 
 def _texts(lesson: Lesson) -> Iterator[str]:
@@ -81,7 +83,7 @@ def _texts(lesson: Lesson) -> Iterator[str]:
     if (count := len(lesson.text("start.py").splitlines())) > MOST_START_LINES:
         yield f"start.py has {count} lines; at most {MOST_START_LINES}"
     if tuple(lesson.hints) != LEVELS:
-        yield f"hints.md has {', '.join(lesson.hints) or 'no sections'}; it needs {', '.join(LEVELS)}, in this order"
+        yield f"{WORDS} has {', '.join(lesson.hints) or 'no sections'}; it needs {', '.join(LEVELS)}, in this order"
     solution = _solution_lines(lesson)
     for level, text in lesson.hints.items():
         lines = text.splitlines()
@@ -92,25 +94,22 @@ def _texts(lesson: Lesson) -> Iterator[str]:
         for line in solution:
             if any(line in one for one in plain):
                 yield f"hint {level!r} holds a line of the solution: {line}"
-    yield from _after(lesson)
 
 
 def _after(lesson: Lesson) -> Iterator[str]:
-    """The explanation."""
     lines = lesson.after.splitlines()
     if any(line.startswith("```") for line in lines):
-        yield 'after.md has a code block without a name; begin it with lines: "Another way, NAME:", "", "```python"'
+        yield f'{WORDS} has a code block without a name; begin it with lines: "Another way, NAME:", "", "```python"'
     if not lines or not lines[-1].startswith("Next:"):
-        yield 'after.md must end with a line "Next: …"'
+        yield f'{WORDS} must end with a line "Next: …"'
     explanation = "\n".join(line for line in lines if not line.startswith("Next:"))
     if len(explanation.strip("\n").splitlines()) > MOST_AFTER_LINES:
-        yield f"after.md explains in more than {MOST_AFTER_LINES} lines"
-    yield from _too_wide(lesson.text("after.md").splitlines(), "after.md")
+        yield f"{WORDS} explains in more than {MOST_AFTER_LINES} lines"
+    yield from _too_wide([*lines, *"\n".join(lesson.ways.values()).splitlines()], WORDS)
 
 
 def _too_wide(lines: list[str], where: str) -> Iterator[str]:
-    widest = max(map(len, lines), default=0)
-    if widest > WIDEST:
+    if (widest := max(map(len, lines), default=0)) > WIDEST:
         yield f"{where} has a line of {widest} characters; at most {WIDEST}"
 
 
@@ -122,82 +121,60 @@ def _solution_lines(lesson: Lesson) -> list[str]:
 
 
 def _same_names(lesson: Lesson) -> Iterator[str]:
-    start, solution = (_names(lesson.text(file)) for file in ("start.py", "solution.py"))
-    if start != solution:
-        different = ", ".join(sorted(start ^ solution))
+    """Functions, classes and values at top level."""
+    files = ("start.py", "solution.py")
+    tables = [symtable.symtable(lesson.text(file), file, "exec").get_symbols() for file in files]
+    start, solution = ({one.get_name() for one in symbols if one.is_assigned()} for symbols in tables)
+    if different := ", ".join(sorted(start ^ solution)):
         yield f"start.py and solution.py must define the same names; only one of them defines {different}"
 
 
-def _names(source: str) -> set[str]:
-    """Functions, classes and values at top level."""
-    names = set()
-    for node in ast.parse(source).body:
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            names.add(node.name)
-        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            names |= {one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)}
-    return names
+def _check(lesson: Lesson, checker: AnswerChecker, report: LessonReport, source: str) -> tuple[str, str, str]:
+    """The status of an answer, the name of its first mistake, and that name or else a sentence."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / lesson.file_name
+        path.write_text(source, encoding="utf-8")
+        checked = checker.check(lesson, path)
+    report.seconds = max(report.seconds, checked.seconds)
+    verdict = checked.verdict
+    name, says = (verdict.mistakes[0].name, verdict.mistakes[0].says) if verdict.mistakes else ("", "")
+    return verdict.status, name, name or verdict.problem or says
 
 
-class _OwnAnswers:
-    """Runs the answers that an exercise comes with; what each method yields are faults."""
+def _given(lesson: Lesson, passes: bool, check: Check) -> Iterator[str]:
+    """What is wrong with start.py and solution.py, which are run."""
+    status, _, says = check(lesson.text("start.py"))
+    if passes and status != "right":
+        yield f"start.py must pass, as exercise.py says, but: {says}"
+    if not passes and status != "wrong":
+        yield f"start.py must fail, but it is {says or 'right'}"
+    elif not passes and not says:
+        yield "start.py fails without a sentence that helps"
+    status, _, says = check(lesson.text("solution.py"))
+    if status != "right":
+        yield f"solution.py must pass, but: {says}"
 
-    def __init__(self, lesson: Lesson, checker: AnswerChecker, report: LessonReport) -> None:
-        self.lesson, self.checker, self.report = lesson, checker, report
 
-    def check(self, source: str) -> tuple[str, str, str]:
-        """The status of an answer, the name of its first mistake, and that name or else a sentence."""
-        with TemporaryDirectory() as folder:
-            path = Path(folder) / self.lesson.file_name
-            path.write_text(source, encoding="utf-8")
-            checked = self.checker.check(self.lesson, path)
-        self.report.seconds = max(self.report.seconds, checked.seconds)
-        verdict = checked.verdict
-        name, says = (verdict.mistakes[0].name, verdict.mistakes[0].says) if verdict.mistakes else ("", "")
-        return verdict.status, name, name or verdict.problem or says
-
-    def start(self, passes: bool) -> Iterator[str]:
-        """The file as it is given fails with something that helps, or passes where that is meant."""
-        status, _, says = self.check(self.lesson.text("start.py"))
-        if passes and status != "right":
-            yield f"start.py must pass, as exercise.py says, but: {says}"
-        if not passes and status != "wrong":
-            yield f"start.py must fail, but it is {says or 'right'}"
-        if not passes and status == "wrong" and not says:
-            yield "start.py fails without a sentence that helps"
-
-    def solution(self) -> Iterator[str]:
-        """The solution passes."""
-        status, _, says = self.check(self.lesson.text("solution.py"))
-        if status != "right":
-            yield f"solution.py must pass, but: {says}"
-
-    def wrong(self, least: int) -> Iterator[str]:
-        """Every wrong answer gets its name. Our own course is installed without them."""
-        if least and self.lesson.is_own and not (self.lesson.folder / WRONG).exists():
-            self.report.wrong = None
-            return
-        answers, self.report.wrong = self.lesson.wrong, 0
-        for one in answers:
-            status, name, says = self.check(one.source)
-            if status != "wrong" or name != one.expected:
-                yield f"{WRONG}, {one.name} must be named {one.expected!r}, but: {says or status}"
-            else:
-                self.report.wrong += 1
-        if len(answers) < least:
-            yield f"{WRONG} has {len(answers)} wrong answers; at least {least}"
-
-    def ways(self, least: int) -> Iterator[str]:
-        """Every other way passes."""
-        for name, code in self.lesson.ways.items():
-            status, _, says = self.check(with_definitions(self.lesson.text("solution.py"), code))
-            if status != "right":
-                yield f"after.md, {name} must pass, but: {says}"
-            else:
-                self.report.ways += 1
-        if (count := len(self.lesson.ways)) < least:
-            yield f"after.md has {count} other ways; at least {least}"
+def _others(lesson: Lesson, least_wrong: int, least_ways: int, check: Check, report: LessonReport) -> Iterator[str]:
+    """What is wrong with wrong answers and other right ones, which are run."""
+    answers, named = lesson.wrong, 0
+    for one in answers or ():
+        status, name, says = check(one.source)
+        if status == "wrong" and name == one.expected:
+            named += 1
+        else:
+            yield f"{WRONG}, {one.name} must be named {one.expected!r}, but: {says or status}"
+    report.wrong = None if answers is None and least_wrong else named
+    if answers is not None and len(answers) < least_wrong:
+        yield f"{WRONG} has {len(answers)} wrong answers; at least {least_wrong}"
+    for name, code in lesson.ways.items():
+        status, _, says = check(with_definitions(lesson.text("solution.py"), code))
+        if status == "right":
+            report.ways += 1
+        else:
+            yield f"{WORDS}, {name} must pass, but: {says}"
+    if (count := len(lesson.ways)) < least_ways:
+        yield f"{WORDS} has {count} other ways; at least {least_ways}"
 
 
 def with_definitions(source: str, code: str) -> str:
@@ -219,21 +196,11 @@ def with_definitions(source: str, code: str) -> str:
 
 
 def _put(body: list[ast.stmt], new: list[ast.stmt]) -> None:
-    definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    places = {one.name: at for at, one in enumerate(body) if isinstance(one, definitions)}
+    places = {getattr(one, "name", None): at for at, one in enumerate(body)}  # of functions and classes
     for one in new:
-        at = places.get(one.name) if isinstance(one, definitions) else None
-        old = None if at is None else body[at]
-        if at is None:
-            body.append(one)
-        elif isinstance(old, ast.ClassDef) and isinstance(one, ast.ClassDef):
+        at = places.get(getattr(one, "name", ""), len(body))
+        old = body[at] if at < len(body) else None
+        if isinstance(old, ast.ClassDef) and isinstance(one, ast.ClassDef):
             _put(old.body, one.body)
         else:
-            body[at] = one
-
-
-def _is_code(exercise: Exercise) -> bool:
-    """Is something to be written that can be written in several ways, rather than answered?"""
-    from regard.school.exercises.parts import Function, Layer
-
-    return any(isinstance(part, (Function, Layer)) for part in exercise.parts)
+            body[at : at + 1] = [one]

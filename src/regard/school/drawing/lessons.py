@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,38 +35,32 @@ _COLORS = {"✓": "32", "✗": "31", "?": "33", "!": "33"}
 
 def lesson_list(folder: LearnerFolder, width: int) -> str:
     """Every exercise, chapter by chapter, with what was done."""
-    records, current = folder.progress.records(), folder.current()
+    lessons, records, current = folder.course.lessons, folder.records(), folder.current()
     rows = []
-    for lesson in folder.course.lessons:
-        record = records.get(lesson.name, ExerciseRecord(lesson.name))
+    for lesson, record in zip(lessons, records, strict=True):
         mark = "✓" if record.is_done else "→" if lesson == current else "·"
-        rows.append(
-            [mark, str(lesson.number), lesson.name, lesson.title, _used(record.hints, record.solution, record.attempts)]
-        )
+        help_used = _used(record.hints, record.solution, record.attempts)
+        rows.append([mark, str(lesson.number), lesson.name, lesson.title, help_used])
     used = min(max(len(row[4]) for row in rows), max(18, width // 3))
     table = text_table([], rows, width, cut={3: 12, 4: used}).splitlines()
-    lines = [wrapped(f"{folder.course.title}: {_count(folder)}", width)]
-    for chapter in dict.fromkeys(one.chapter for one in folder.course.lessons):
-        chosen = [line for line, one in zip(table, folder.course.lessons, strict=True) if one.chapter == chapter]
+    lines = [wrapped(f"{folder.course.title}: {_count(records)}", width)]
+    for chapter in dict.fromkeys(one.chapter for one in lessons):
+        chosen = [line for line, one in zip(table, lessons, strict=True) if one.chapter == chapter]
         lines += ["", f"  {chapter}", *chosen]
     return "\n".join([*lines, "", next_step(folder, width)])
 
 
 def course_status(folder: LearnerFolder, width: int) -> str:
     """How far the learner is: a bar, a line for each chapter, and what is next."""
-    records = folder.progress.records()
-    lessons = folder.course.lessons
-    done = [one for one in lessons if one.name in records and records[one.name].is_done]
+    lessons, records = folder.course.lessons, folder.records()
     bar = min(_BAR, max(width - 20, 5))
-    filled = bar * len(done) // len(lessons)
-    lines = [wrapped(folder.course.title, width), "", f"  {'█' * filled}{'·' * (bar - filled)}  {_count(folder)}", ""]
+    filled = bar * sum(one.is_done for one in records) // len(lessons)
+    lines = [wrapped(folder.course.title, width), "", f"  {'█' * filled}{'·' * (bar - filled)}  {_count(records)}", ""]
     rows = []
     for chapter in dict.fromkeys(one.chapter for one in lessons):
-        inside = [one for one in lessons if one.chapter == chapter]
-        used = [records[one.name] for one in inside if one.name in records]
-        hints, shown = sum(one.hints for one in used), sum(one.solution != "" for one in used)
-        count = sum(one in done for one in inside)
-        rows.append([chapter, f"{count} of {len(inside)}", str(hints), str(shown)])
+        inside = [record for record, one in zip(records, lessons, strict=True) if one.chapter == chapter]
+        hints, shown = sum(one.hints for one in inside), sum(one.solution != "" for one in inside)
+        rows.append([chapter, _count(inside).removesuffix(" done"), str(hints), str(shown)])
     lines.append(text_table(["chapter", "done", "hints", "solutions seen"], rows, width, cut={0: 12}))
     return "\n".join([*lines, "", next_step(folder, width)])
 
@@ -76,15 +71,15 @@ def next_step(folder: LearnerFolder, width: int, after: Lesson | None = None, ho
     if lesson is None:
         count = len(folder.course.lessons)
         return wrapped(f"All {count} exercises are done. For your teacher: regard learn status --json", width)
-    then = split_after(after.after)[1] if after is not None and lesson.number == after.number + 1 else ""
-    said = then or f"{lesson.title}."
-    return f"{wrapped(f'Next: {said}', width)}\n{wrapped(f'{shown_path(folder.file_of(lesson))}   {how}', width)}"
+    then = f"{lesson.title}."
+    if after is not None and lesson.number == after.number + 1:
+        then = split_after(after.after)[1] or then
+    return f"{wrapped(f'Next: {then}', width)}\n{wrapped(f'{shown_path(folder.file_of(lesson))}   {how}', width)}"
 
 
 def lesson_heading(folder: LearnerFolder, lesson: Lesson, width: int, with_task: bool) -> str:
     """The exercise, its file and, on request, its task."""
-    count = len(folder.course.lessons)
-    first = f"  Exercise {lesson.number} of {count} · {lesson.title}"
+    first = f"  Exercise {lesson.number} of {len(folder.course.lessons)} · {lesson.title}"
     lines = [shorten(as_printed(first), width), f"  {shown_path(folder.file_of(lesson))}"]
     if with_task:
         lines += ["", indented(lesson.task, width)]
@@ -108,52 +103,37 @@ def result_text(lesson: Lesson, checked: CheckedAnswer, width: int, with_ways: b
 
 
 def split_after(text: str) -> tuple[str, str]:
-    r"""The explanation of after.md, and what its last line says is next.
-
-    >>> split_after("Rows sum to 1.\n\nNext: the mask.")
-    ('Rows sum to 1.', 'the mask.')
-    """
+    """The explanation, and what its last line, "Next: the mask.", says is next."""
     explanation, found, then = f"\n{text}".rpartition("\nNext:")
     return (explanation if found else then).strip("\n"), then.strip() if found else ""
 
 
 def _printed(text: str, width: int) -> str:
-    """What the learner's code printed."""
     lines = text.rstrip().splitlines()
-    if not lines:
-        return ""
-    more = [f"… and {len(lines) - _MOST_PRINTED} lines more"] if len(lines) > _MOST_PRINTED else []
-    printed = "\n".join([*lines[:_MOST_PRINTED], *more])
-    return f"  Your code printed:\n{indented(printed, width, '    ', then='  ')}"
+    if (more := len(lines) - _MOST_PRINTED) > 0:
+        lines[_MOST_PRINTED:] = [f"… and {more} lines more"]
+    printed = indented("\n".join(lines), width, "    ", then="  ")
+    return f"  Your code printed:\n{printed}" if lines else ""
 
 
 def _picture(weights: Tensor, width: int) -> str:
-    """The weights that the learner's function made."""
     from regard.show.terminal.weights import weights_table
 
     matrix = weights.reshape(-1, *weights.shape[-2:])[0]
     queries, keys = ([f"{name} {i}" for i in range(size)] for name, size in zip("qk", matrix.shape, strict=True))
-    table = weights_table(matrix, queries, keys, width)
     about = wrapped("Your weights, a row for each query, a column for each key (· is 0):", width)
-    return f"{about}\n{table}"
+    return f"{about}\n{weights_table(matrix, queries, keys, width)}"
 
 
 def hints_text(lesson: Lesson, hints: Sequence[tuple[str, str]], width: int) -> str:
-    """Hints, each with its level."""
-    total = sum(level in lesson.hints for level in LEVELS)
-    blocks = [
-        f"  Hint {number} of {total}, {level}:\n{indented(text, width, '    ')}"
-        for number, (level, text) in enumerate(hints, 1)
-    ]
-    return "\n\n".join(blocks)
+    of = f"of {sum(level in lesson.hints for level in LEVELS)}"
+    numbered = enumerate(hints, 1)
+    return "\n\n".join(f"  Hint {n} {of}, {level}:\n{indented(text, width, '    ')}" for n, (level, text) in numbered)
 
 
 def ways_text(lesson: Lesson, width: int) -> str:
-    """Other right ways to write it."""
-    blocks = [
-        f"  Another way, {name}:\n\n{indented(code, width, ' ' * 4, ' ' * 4)}" for name, code in lesson.ways.items()
-    ]
-    return "\n\n".join(blocks)
+    ways = {name: indented(code, width, "    ", "    ") for name, code in lesson.ways.items()}
+    return "\n\n".join(f"  Another way, {name}:\n\n{code}" for name, code in ways.items())
 
 
 def indented(text: str, width: int, indent: str = "  ", then: str = "") -> str:
@@ -178,9 +158,10 @@ def indented(text: str, width: int, indent: str = "  ", then: str = "") -> str:
 def shown_path(path: Path) -> str:
     """A path as a person would type it here."""
     try:
-        return os.path.relpath(path) if not os.path.relpath(path).startswith("..") else str(path)
-    except (ValueError, OSError):  # another drive, or the current folder was removed
+        relative = os.path.relpath(path)
+    except OSError:  # the current folder was removed
         return str(path)
+    return str(path) if relative.startswith("..") else relative
 
 
 def colored(text: str) -> str:
@@ -188,35 +169,28 @@ def colored(text: str) -> str:
     text = printable(text)
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return text
-    lines = []
-    for line in text.split("\n"):
-        color = _COLORS.get(line[2:3]) if line.startswith("  ") and line[3:4] == " " else None
-        lines.append(f"\x1b[{color}m{line}\x1b[0m" if color else line)
-    return "\n".join(lines)
+    return re.sub(r"(?m)^  ([✓✗?!]) .*", lambda line: f"\x1b[{_COLORS[line[1]]}m{line[0]}\x1b[0m", text)
 
 
-def _count(folder: LearnerFolder) -> str:
-    records = folder.progress.records()
-    done = sum(one.name in records and records[one.name].is_done for one in folder.course.lessons)
-    return f"{done} of {len(folder.course.lessons)} done"
+def _count(records: Sequence[ExerciseRecord]) -> str:
+    return f"{sum(one.is_done for one in records)} of {len(records)} done"
 
 
 def verified_course(reports: Sequence[LessonReport], faults: Sequence[tuple[str, str]], width: int) -> str:
     """What was found when a course checked itself: a row for each exercise, the faults, and a sentence."""
-    rows = [
-        ["✗" if one.faults else "✓", one.name, "–" if one.wrong is None else str(one.wrong), str(one.ways),
-         f"{one.seconds:.2f} s"]
-        for one in reports
-    ]  # fmt: skip
+    rows = []
+    for one in reports:
+        named = "–" if one.wrong is None else str(one.wrong)
+        rows.append(["✗" if one.faults else "✓", one.name, named, str(one.ways), f"{one.seconds:.2f} s"])
     names = ["", "exercise", "wrong answers named", "other ways", "longest check"]
     blocks = [text_table(names, rows, width, words=2, cut={1: 12})]
     if faults:
         blocks.append("\n".join(wrapped(f"✗ {name}: {one}", width, "  ", "    ") for name, one in faults))
     if any(one.wrong is None for one in reports):
         blocks.append(wrapped(_NOT_INSTALLED, width))
-    counts = f"{len(reports)} exercises, {sum(one.wrong or 0 for one in reports)} wrong answers named"
-    counts += f", {sum(one.ways for one in reports)} other ways"
-    blocks.append(f"  {counts}: {f'{len(faults)} faults' if faults else 'nothing is wrong'}.")
+    wrong, ways = sum(one.wrong or 0 for one in reports), sum(one.ways for one in reports)
+    found = f"{len(faults)} faults" if faults else "nothing is wrong"
+    blocks.append(f"  {len(reports)} exercises, {wrong} wrong answers named, {ways} other ways: {found}.")
     return "\n\n".join(blocks)
 
 

@@ -1,26 +1,43 @@
-"""Verdicts of a check as text: the mistake, its line, numbers to follow, and why."""
+"""Verdicts of a check as text: the mistake, its line, numbers to follow, and why. And the grades of a class."""
 
 from __future__ import annotations
 
+import html
 import re
 from pathlib import Path
 
 from torch import Tensor
 
 from regard.school.check.verdict import Example, Finding, Verdict
-from regard.show.terminal.table import shorten, terminal_width, wrapped
-from regard.support.drawing import as_text
+from regard.school.grading.class_report import ClassReport
+from regard.show.terminal.table import html_table, shorten, terminal_width, text_table, wrapped
+from regard.support.drawing import as_page, as_text
 
 _KEPT = "\xa0"  # in place of a space at which no line is broken
+SIGNS = {"right": "✓", "wrong": "✗", "unchecked": "?"}
+WORDS = {"right": "right", "wrong": "wrong", "unchecked": "could not be checked"}
+_STYLE = (
+    ":root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:70em;margin:2em auto;"
+    "padding:0 1em}table{border-collapse:collapse;margin:.5em 0 2em}td,th{padding:.25em 1em .25em 0;vertical-align:top;"
+    "border-bottom:1px solid #8886}th{font-weight:600}p{margin:.5em 0}"
+)
 
 
 @as_text.register
 def _text(verdict: Verdict, width: int | None = None) -> str:
     width = terminal_width() if width is None else width
-    blocks = [_heading(verdict, width)]
-    several = len(verdict.mistakes) > 1
-    for number, finding in enumerate(verdict.mistakes, 1):
-        if several:
+    mistakes = verdict.mistakes
+    if verdict.problem:
+        heading = f"? {verdict.name} could not be checked: {verdict.problem}"
+    elif not mistakes:
+        heading = f"✓ {verdict.name} is right: {verdict.task}"
+    elif len(mistakes) > 1:
+        heading = f"✗ {verdict.name}: {len(mistakes)} mistakes"
+    else:
+        heading = f"✗ {verdict.name}: {mistakes[0].name or ('unknown mistake' if mistakes[0].step else 'wrong')}"
+    blocks = [_wrapped(heading, width, "  ", "    ")]
+    for number, finding in enumerate(mistakes, 1):
+        if len(mistakes) > 1:
             blocks.append(wrapped(f"{number}. {finding.name or 'unknown mistake'}", width, "    "))
         blocks += _details(finding, verdict, width, says=True)
     blocks += [_wrapped(note, width, "    ") for note in verdict.notes]
@@ -33,25 +50,8 @@ def _text(verdict: Verdict, width: int | None = None) -> str:
     return "\n\n".join(blocks)
 
 
-def _heading(verdict: Verdict, width: int) -> str:
-    if verdict.problem:
-        return _wrapped(f"? {verdict.name} could not be checked: {verdict.problem}", width, "  ", "    ")
-    if verdict.is_right:
-        return _wrapped(f"✓ {verdict.name} is right: {verdict.task}", width, "  ", "    ")
-    first = verdict.mistakes[0]
-    said = first.name or ("unknown mistake" if first.step else "wrong")
-    if len(verdict.mistakes) > 1:
-        said = f"{len(verdict.mistakes)} mistakes"
-    return _wrapped(f"✗ {verdict.name}: {said}", width, "  ", "    ")
-
-
 def _wrapped(text: str, width: int, indent: str, later: str | None = None) -> str:
-    r"""The text in lines that do not break a shape.
-
-    >>> print(_wrapped("It returns a tensor of shape (2, 3, 5).", 34, ""))
-    It returns a tensor of shape
-    (2, 3, 5).
-    """
+    """The text in lines that do not break a shape, as (2, 3, 5) or 2 × 3 × 5."""
     together = re.sub(r"(?<=\d)(,| ×) (?=\d)", lambda found: found[1].replace(" ", _KEPT) + _KEPT, text)
     return wrapped(together, width, indent, later).replace(_KEPT, " ")
 
@@ -74,8 +74,11 @@ def _details(finding: Finding, verdict: Verdict, width: int, says: bool = False)
 
 def _example(example: Example, width: int) -> str:
     """Both tables side by side where they fit, else one below the other."""
-    digits = _digits(example)
-    seen, expected = _rows(example.seen, digits), _rows(example.expected, digits)
+    tables = (example.seen, example.expected)
+    digits = 0
+    if not all(bool(((t == t.round()) | ~t.isfinite()).all()) for t in tables):  # as few as show that they differ
+        digits = next((n for n in (2, 4, 6) if _rows(tables[0], n) != _rows(tables[1], n)), 9)
+    seen, expected = (_rows(t, digits) for t in tables)
     left = max(len("yours"), *(len(row) for row in seen))
     lines = [_wrapped(example.about, width, "    ")]
     if 6 + left + 4 + max(map(len, expected)) <= width and len(seen) == len(expected):
@@ -85,14 +88,6 @@ def _example(example: Example, width: int) -> str:
     for word, rows in (("yours", seen), ("expected", expected)):
         lines += [shorten(f"      {word if not i else '':<10}{row}", width) for i, row in enumerate(rows)]
     return "\n".join(lines)
-
-
-def _digits(example: Example) -> int:
-    """As few digits after the point as show that the tables differ; none for whole numbers."""
-    tables = (example.seen, example.expected)
-    if all(bool(((t == t.round()) | ~t.isfinite()).all()) for t in tables):
-        return 0
-    return next((n for n in (2, 4, 6) if _rows(tables[0], n) != _rows(tables[1], n)), 9)
 
 
 def _rows(numbers: Tensor, digits: int) -> list[str]:
@@ -106,3 +101,42 @@ def _number(value: float, digits: int) -> str:
         return "NaN" if value != value else "∞" if value > 0 else "−∞"
     text = f"{value:.{digits}f}"
     return (text if float(text) else text.removeprefix("-")).replace("-", "−")  # no negative zero
+
+
+@as_text.register
+def _class_text(report: ClassReport, width: int | None = None) -> str:
+    width = terminal_width() if width is None else width
+    rows = [[SIGNS[one.status], one.submission, one.says] for one in report.grades]
+    blocks = [text_table(["", "submission", "verdict"], rows, width, cut={1: 12, 2: 20})]
+    if report.mistakes:
+        counts = [[str(len(who)), name] for name, who in report.mistakes]
+        blocks.append(text_table(["times", "mistake"], counts, width, cut={1: 20}))
+    blocks.append(wrapped(_counts(report), width))
+    return "\n\n".join(blocks)
+
+
+@as_page.register
+def _class_page(report: ClassReport, title: str = "") -> str:
+    title = html.escape(title or "Grades")
+    rows = []
+    for one in report.grades:
+        why = [f"{made.says}{f' Line {made.line}: {made.code}' if made.code else ''}" for made in one.mistakes]
+        rows.append([SIGNS[one.status], one.submission, one.says, " ".join(why)])
+    counts = [[str(len(who)), name, ", ".join(who)] for name, who in report.mistakes]
+    tables = html_table(_counts(report), ["", "submission", "verdict", "why"], rows, left=True)
+    if counts:
+        tables += html_table("Mistakes, the most frequent first", ["times", "mistake", "who"], counts, left=True)
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        '<meta name="viewport" content="width=device-width">'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        f"<style>{_STYLE}</style></head><body><h1>{title}</h1>{tables}</body></html>\n"
+    )
+
+
+def _counts(report: ClassReport) -> str:
+    total = len(report.grades)
+    counts = [f"{report.count(status)} {word}" for status, word in WORDS.items() if report.count(status)]
+    missing = report.protection.missing
+    unprotected = f" Without protection: {', '.join(missing)}." if missing else ""
+    return f"{total} submission{'s' * (total != 1)}: {', '.join(counts)}.{unprotected}"

@@ -6,31 +6,26 @@ The learner's code runs in a process of its own and returns values. What is righ
 from __future__ import annotations
 
 import ast
-import copy
 import inspect
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from regard.school.check.learner_code.protocol import Failure
 from regard.school.check.learner_code.submission import Submission, SubmissionStopped, does_not_run
 from regard.school.check.verdict import Finding, Verdict, with_code
-from regard.school.exercises.calling import Called, arguments_of, call_learner, call_own
-from regard.school.exercises.comparing import describe_value, first_difference, is_same
-from regard.school.exercises.exercise import Exercise
-from regard.school.exercises.layers import check_layer
-from regard.school.exercises.parts import Function, Judged, Layer, Part, Question, Wrong
-from regard.school.exercises.questions import answer_finding, quotes_missing
-from regard.school.exercises.unwritten import unwritten_lines
+from regard.school.exercises.calling import arguments_of, call_learner, call_own, call_seeded, check_layer
+from regard.school.exercises.comparing import answer_finding, describe_value, first_difference, is_same, quotes_missing
+from regard.school.exercises.exercise import Exercise, Function, Judged, Layer, Part, Question, Wrong
 from regard.school.sandbox.worker import Worker
 
 SECONDS = 20.0  # for all parts together
 MOST_SHOWN, LONGEST_SHOWN = 6, 60  # numbers of a list or tensor that is shown as an argument, and characters
+Runs = Sequence[tuple[tuple[Any, ...], Any]]  # arguments, and what the learner's function returned
 
 
 @dataclass
@@ -42,9 +37,8 @@ class AnswerVerdict(Verdict):
 
     def as_json(self) -> dict[str, Any]:
         """Everything but the pictures, in plain values."""
-        without = Verdict.as_json(replace(self, pictures=[]))
-        del without["pictures"]
-        return without
+        values = Verdict.as_json(replace(self, pictures=[]))
+        return {name: value for name, value in values.items() if name != "pictures"}
 
 
 def check_answer(
@@ -99,7 +93,6 @@ def check_source(
 
 
 def _before_running(source: str) -> list[Finding]:
-    """What can be said without running the file."""
     try:
         lines = unwritten_lines(source)
     except SyntaxError as error:
@@ -108,16 +101,27 @@ def _before_running(source: str) -> list[Finding]:
         return [Finding("does not run", f"The file does not run: {error}.")]
     if not lines:
         return []
-    more = "" if len(lines) == 1 else f", nor {'is' if len(lines) == 2 else 'are'} {_listed(lines[1:])}"
-    return [Finding("not written yet", f"Line {lines[0]} is not written yet{more}.", line=lines[0])]
+    first, *more = map(str, lines)
+    also = f", nor is line {more[0]}" if len(more) == 1 else ""
+    if len(more) > 1:
+        also = f", nor are lines {', '.join(more[:-1])} and {more[-1]}"
+    return [Finding("not written yet", f"Line {first} is not written yet{also}.", line=lines[0])]
+
+
+def unwritten_lines(source: str) -> list[int]:
+    """The lines with `...` that are to be written; not those inside an index. SyntaxError if it is no Python."""
+
+    def lines(node: ast.AST) -> Iterator[int]:
+        if isinstance(node, ast.Constant) and node.value is Ellipsis:
+            yield node.lineno
+        for child in [node.value] if isinstance(node, ast.Subscript) else ast.iter_child_nodes(node):
+            yield from lines(child)
+
+    return sorted(set(lines(ast.parse(source))))
 
 
 def only_line(source: str, name: str) -> int:
-    r"""The line of a function that has one statement; 0 where there are more, and the mistake can be in any of them.
-
-    >>> only_line("def double(x):\n    return x * x", "double")
-    2
-    """
+    """The line of a function that has one statement; 0 where there are more, and the mistake can be in any of them."""
     for one in ast.parse(source).body:
         if isinstance(one, ast.FunctionDef) and one.name == name:
             body = one.body[1:] if ast.get_docstring(one) is not None else one.body
@@ -125,84 +129,48 @@ def only_line(source: str, name: str) -> int:
     return 0
 
 
-def _listed(lines: Sequence[int]) -> str:
-    *most, last = map(str, lines)
-    return f"lines {', '.join(most)} and {last}" if most else f"line {last}"
-
-
 def _checked(
     exercise: Exercise, part: Part, submission: Submission, source: str, seed: int, verdict: AnswerVerdict
 ) -> list[Finding]:
-    """What is wrong with one part."""
+    missing = [Finding("not defined", f"It defines no {part.name}.")]
     if isinstance(part, Layer):
-        return _check_layer(exercise, part, submission, source, seed, verdict)
-    if isinstance(part, Question):
-        called = call_learner(part.name, [()], submission, 0, read=True)
-        verdict.printed = verdict.printed or called.printed
-        return [_not_defined(part)] if called.is_missing else answer_finding(part, called.results)
-    runs = [arguments_of(part, seed + run) for run in range(part.runs)]
-    called = call_learner(part.name, runs, submission, seed)
+        checked, printed = check_layer(exercise, part, submission, source, verdict.file, seed)
+        verdict.printed = verdict.printed or printed
+        return missing if checked is None else _adopted(checked, verdict)
+    runs = [()] if isinstance(part, Question) else [arguments_of(part, seed + run) for run in range(part.runs)]
+    called = call_learner(part.name, runs, submission, seed, read=isinstance(part, Question))
     verdict.printed = verdict.printed or called.printed
-    finding = _check_called(part, called, runs, seed, source)
-    if finding is None and isinstance(part, Function) and part.picture and isinstance(called.results[0], Tensor):
-        verdict.pictures.append(called.results[0])
-    return [] if finding is None else [finding]
-
-
-def _check_called(
-    part: Function | Judged, called: Called, runs: Sequence[tuple[Any, ...]], seed: int, source: str
-) -> Finding | None:
     if called.is_missing:
-        return _not_defined(part)
+        return missing
+    if isinstance(part, Question):
+        return answer_finding(part, called.results)
     if not called.is_callable and (isinstance(part, Function) or part.arguments is not None):
-        return Finding("not a function", f"{part.name} is {describe_value(called.results[0])}, not a function.")
-    check: Callable[..., Finding | None] = _check_function if isinstance(part, Function) else _check_judged
-    finding = check(part, called, runs, seed)
-    return finding if finding is None or finding.line else replace(finding, line=only_line(source, part.name))
-
-
-def _not_defined(part: Part) -> Finding:
-    return Finding("not defined", f"It defines no {part.name}.")
-
-
-def _check_function(part: Function, called: Called, runs: Sequence[tuple[Any, ...]], seed: int) -> Finding | None:
+        return [Finding("not a function", f"{part.name} is {describe_value(called.results[0])}, not a function.")]
     if called.failed is not None:
-        return _failing(part.wrong, called.failed, runs[len(called.results)])
-    pairs = list(zip(runs, called.results, strict=True))
-    for run, (arguments, seen) in enumerate(pairs):
-        expected = call_own(part.right, arguments, seed + run)
-        difference = first_difference(seen, expected, part.tolerance)
-        if difference is None:
-            continue
-        example, call = difference.example, _call_text(part, arguments)
-        if example is not None:
-            example = replace(example, about=f"{call}: {example.about}")
-        wrong = next((one for one in part.wrong if _explains(one, part, pairs, seed)), None)
-        if wrong is not None:
-            return Finding(wrong.name, wrong.says.format(*arguments), wrong.why, example=example, step="result")
-        says = difference.says if example is not None else _with_call(difference.says, call)
-        return Finding(difference.name, says, example=example, step="result")
-    return None
+        finding: Finding | None = _failing(part, called.failed, runs[len(called.results)])
+    else:
+        check: Callable[..., Finding | None] = _check_function if isinstance(part, Function) else _check_judged
+        finding = check(part, list(zip(runs, called.results, strict=True)), seed)
+    if finding is not None:
+        return [finding if finding.line else replace(finding, line=only_line(source, part.name))]
+    if isinstance(part, Function) and part.picture and isinstance(called.results[0], Tensor):
+        verdict.pictures.append(called.results[0])
+    return []
 
 
-def _explains(wrong: Wrong, part: Function, pairs: Sequence[tuple[tuple[Any, ...], Any]], seed: int) -> bool:
-    """Does this wrong answer give the same result in every run?"""
-    if wrong.act is None:
-        return False
-    for run, (arguments, seen) in enumerate(pairs):
-        try:
-            value = call_own(wrong.act, arguments, seed + run)
-        except Exception:  # it cannot be made with these arguments
-            return False
-        if not is_same(seen, value, part.tolerance):
-            return False
-    return True
+def _adopted(checked: Verdict, verdict: AnswerVerdict) -> list[Finding]:
+    """What is wrong with a layer; what else was found is added to the verdict on the answer."""
+    verdict.problem = checked.problem
+    verdict.notes += checked.notes
+    if checked.sizes and checked.mistakes:
+        sizes = ", ".join(f"{name}={value}" for name, value in checked.sizes.items())
+        verdict.notes.append(f"Checked as {checked.task}; built with {sizes}.")
+    return checked.findings
 
 
-def _failing(wrong: Sequence[Wrong], failed: Failure, arguments: Sequence[Any]) -> Finding:
-    """What an exception means."""
+def _failing(part: Function | Judged, failed: Failure, arguments: Sequence[Any]) -> Finding:
     message = f"{failed.type}: {failed.message.strip()}"
-    for one in wrong:
+    for one in part.wrong if isinstance(part, Function) else ():
         if one.raises and one.raises in message:
             return Finding(one.name, one.says.format(*arguments), one.why, line=failed.line)
     if failed.type == "MemoryError" or "DefaultCPUAllocator" in message:
@@ -211,14 +179,38 @@ def _failing(wrong: Sequence[Wrong], failed: Failure, arguments: Sequence[Any]) 
     return Finding("fails", f"It fails: {first}.", line=failed.line)
 
 
-def _check_judged(part: Judged, called: Called, runs: Sequence[tuple[Any, ...]], seed: int) -> Finding | None:
-    if called.failed is not None:
-        return _failing((), called.failed, runs[len(called.results)])
-    for run, (arguments, seen) in enumerate(zip(runs, called.results, strict=True)):
+def _check_function(part: Function, runs: Runs, seed: int) -> Finding | None:
+    for run, (arguments, seen) in enumerate(runs):
+        difference = first_difference(seen, call_own(part.right, arguments, seed + run), part.tolerance)
+        if difference is None:
+            continue
+        call, says, example = _call_text(part, arguments), difference.says, difference.example
+        if example is not None:
+            example = replace(example, about=f"{call}: {example.about}")
+        for one in part.wrong:
+            if _explains(one, part, runs, seed):
+                return Finding(one.name, one.says.format(*arguments), one.why, example=example, step="result")
+        if example is None and says.startswith("It returns"):
+            says = call + says.removeprefix("It")
+        elif example is None:
+            says = f"{call}: {says[0].lower()}{says[1:]}"
+        return replace(difference, says=says, example=example, step="result")
+    return None
+
+
+def _explains(wrong: Wrong, part: Function, runs: Runs, seed: int) -> bool:
+    """Does this wrong answer give the same result in every run?"""
+    try:
+        acted = [call_own(wrong.act, one, seed + run) for run, (one, _) in enumerate(runs)] if wrong.act else []
+    except Exception:  # it cannot be made with these arguments
+        return False
+    return bool(acted) and all(is_same(seen, a, part.tolerance) for (_, seen), a in zip(runs, acted, strict=True))
+
+
+def _check_judged(part: Judged, runs: Runs, seed: int) -> Finding | None:
+    for run, (arguments, seen) in enumerate(runs):
         try:
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(seed + run)
-                fault = part.judge(seen, *copy.deepcopy(arguments))
+            fault = call_seeded(part.judge, (seen, *arguments), seed + run)
         except Exception as error:
             why = f"{type(error).__name__}: {str(error).rstrip('.')}"
             says = f"It returns {describe_value(seen)}, which cannot be judged: {why}."
@@ -228,16 +220,10 @@ def _check_judged(part: Judged, called: Called, runs: Sequence[tuple[Any, ...]],
     return None
 
 
-def _with_call(says: str, call: str) -> str:
-    """What a result is, with the call that gave it."""
-    if says.startswith("It returns"):
-        return call + says.removeprefix("It")
-    return f"{call}: {says[0].lower()}{says[1:]}"
-
-
 def _call_text(part: Function, arguments: Sequence[Any]) -> str:
     """The call of an example: its arguments by name; long lists and tensors by their sizes.
 
+    >>> import torch
     >>> part = Function("visible", lambda random: (), right=lambda x, lengths, S: x)
     >>> _call_text(part, [torch.zeros(2, 5), torch.tensor([5, 2]), 10])
     'visible(x = 2 × 5, lengths = [5, 2], S = 10)'
@@ -254,6 +240,7 @@ def _call_text(part: Function, arguments: Sequence[Any]) -> str:
 def _short(value: Any) -> str:
     """An argument in a few characters.
 
+    >>> import torch
     >>> _short(torch.tensor([0.25, -1.0])), _short(torch.zeros(7)), _short([1, [2, 3]]), _short("a" * 30)
     ('[0.25, −1]', 'tensor of 7', '[1, [2, 3]]', "'aaaaaaaaaaaaaaaaaaaa…'")
     """
@@ -270,18 +257,3 @@ def _short(value: Any) -> str:
     if isinstance(value, (list, tuple, dict)):
         return f"{type(value).__name__} of {len(value)}"
     return repr(value if not isinstance(value, str) or len(value) <= 20 else value[:20] + "…")
-
-
-def _check_layer(
-    exercise: Exercise, part: Layer, submission: Submission, source: str, seed: int, verdict: AnswerVerdict
-) -> list[Finding]:
-    checked, printed = check_layer(exercise, part, submission, source, verdict.file, seed)
-    verdict.printed = verdict.printed or printed
-    if checked is None:
-        return [_not_defined(part)]
-    verdict.problem = checked.problem
-    verdict.notes += checked.notes
-    if checked.sizes and checked.mistakes:
-        sizes = ", ".join(f"{name}={value}" for name, value in checked.sizes.items())
-        verdict.notes.append(f"Checked as {checked.task}; built with {sizes}.")
-    return checked.findings

@@ -1,29 +1,40 @@
-"""Calling: a learner's function in its own process and a teacher's in this one, both with plain values."""
+"""Calling: a learner's function or layer in its own process, and a teacher's function in this one.
+
+Layers are checked by the whole engine of `regard check`. With other people's files, every experiment is a process of
+its own, and comparing happens here. A person's own file is loaded once, and all of the check happens in its process:
+that is quicker by some twenty processes.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from regard.school.check.learner_code.protocol import Failure
+from regard.school.check.check import check_subject
+from regard.school.check.learner_code.protocol import Failure, FailureReport, fits
+from regard.school.check.learner_code.subject import LocalSubject
 from regard.school.check.learner_code.submission import Submission, SubmissionStopped, malformed
+from regard.school.check.own_file import read_verdicts, write_verdicts
+from regard.school.check.request import Request
+from regard.school.check.verdict import Verdict
 from regard.school.exercises import plain_calls
 from regard.school.exercises.comparing import describe_value, is_same
-from regard.school.exercises.parts import Function, Judged
+from regard.school.exercises.exercise import Exercise, Function, Judged, Layer, load_exercise
 from regard.school.exercises.plain_calls import read_plain, write_plain
 
-DRIVER = Path(plain_calls.__file__).read_text(encoding="utf-8") + (
-    "\n\ndef drive(submission, tensors, values):\n"
-    "    torch.set_num_threads(1)\n"
-    "    seen, returned = call_by_name(submission, values, tensors)\n"
-    "    return returned, seen\n"
-)
+DRIVER = Path(plain_calls.__file__).read_text(encoding="utf-8")
+LAYER_DRIVER = """
+def drive(submission, tensors, values):
+    from regard.school.exercises.calling import drive_layer
+    return drive_layer(submission, values)
+"""
 
 
 @dataclass
@@ -55,10 +66,8 @@ def call_learner(
 ) -> Called:
     """Call a function of the learner's in its process, once for every run; with `read`, its value is read instead."""
     tensors: dict[str, Tensor] = {}
-    calls = [
-        {"arguments": [write_plain(one, tensors) for one in arguments], "seed": seed + run}
-        for run, arguments in enumerate(runs)
-    ]
+    written = [[write_plain(one, tensors) for one in arguments] for arguments in runs]
+    calls = [{"arguments": arguments, "seed": seed + run} for run, arguments in enumerate(written)]
     outcome = submission.run({"name": name, "calls": calls, "read": read}, tensors, DRIVER)
     try:
         seen = outcome.values
@@ -66,10 +75,12 @@ def call_learner(
             return Called(is_missing=True, printed=outcome.output)
         results, failed = [], None
         for one in seen["calls"]:
-            if "failed" in one:
-                failed = _failure(one["failed"])
-            else:
+            if "failed" not in one:
                 results.append(read_plain(one["result"], dict(outcome.tensors)))
+            elif not fits(one["failed"], FailureReport):
+                raise ValueError("a failure is not what a driver writes")
+            else:
+                failed = Failure(**one["failed"])
         if len(results) >= len(runs) if failed is not None else len(results) != len(runs):
             raise ValueError(f"it tells of {len(results)} results for {len(runs)} calls")
         return Called(results, failed, bool(seen["callable"]), printed=outcome.output)
@@ -77,24 +88,50 @@ def call_learner(
         raise SubmissionStopped(malformed(f"{type(error).__name__}: {error}")) from error
 
 
-def _failure(written: Any) -> Failure:
-    """A failure as plain_calls writes it, and nothing else."""
-    result = Failure(**written)
-    if not all(isinstance(text, str) for text in (result.type, result.message, result.function)):
-        raise TypeError("a failure is not described by texts")
-    if type(result.line) is not int or not 0 <= result.line < 1 << 31:
-        raise ValueError("a failure has no line")
-    return result
-
-
 def call_own(function: Callable[..., Any], arguments: Sequence[Any], seed: int) -> Any:
-    """Call a teacher's function with copies of the arguments; its result as the learner's comes back."""
+    """Call a teacher's function; its result as the learner's comes back."""
+    return _plain(call_seeded(function, arguments, seed))
+
+
+def call_seeded(function: Callable[..., Any], arguments: Sequence[Any], seed: int) -> Any:
+    """Call a function with copies of the arguments and with random numbers of the seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return _plain(function(*copy.deepcopy(arguments)))
+        return function(*copy.deepcopy(arguments))
 
 
 def _plain(value: Any) -> Any:
     """A teacher's value as it would come back from a learner's process."""
     tensors: dict[str, Tensor] = {}
     return read_plain(write_plain(value, tensors), tensors)
+
+
+def check_layer(
+    exercise: Exercise, part: Layer, submission: Submission, source: str, file: str, seed: int
+) -> tuple[Verdict | None, str]:
+    """The verdict on a layer, None where the file defines none of its name; and what was printed."""
+    if submission.worker.is_confined or exercise.path is None:
+        subjects = submission.subjects(part.name, source, file)
+        return (check_subject(subjects[0], _request(part, seed)) if subjects else None), ""
+    number = next(i for i, one in enumerate(exercise.parts) if one is part)
+    values = {"exercise": str(exercise.path), "part": number, "source": source, "file": file, "seed": seed}
+    outcome = submission.run(values, {}, LAYER_DRIVER)
+    verdicts = read_verdicts(outcome.values, outcome.tensors)
+    return (verdicts[0] if verdicts else None), outcome.output
+
+
+def drive_layer(module: ModuleType, values: Mapping[str, Any]) -> tuple[dict[str, Tensor], list[Any]]:
+    """Check a layer of a module in this process, and write the verdict down; none where it is not defined."""
+    part = load_exercise(values["exercise"]).parts[values["part"]]
+    if not isinstance(part, Layer):
+        raise TypeError(f"part {values['part']} is no Layer")
+    target = vars(module).get(part.name)
+    if target is None:
+        return {}, []
+    subject = LocalSubject(target, values["source"], values["file"])
+    return write_verdicts([check_subject(subject, _request(part, values["seed"]))])
+
+
+def _request(part: Layer, seed: int) -> Request:
+    own, weights = dict(part.arguments or {}), dict(part.weights or {})
+    return Request(part.causal, own, weights, seed=seed, mistakes=tuple(part.mistakes))

@@ -1,43 +1,40 @@
-"""Comparing: what a learner's function returned beside what is right, and the first place where they differ."""
+"""Comparing: what a learner's function returned, or a choice, beside what is right; the first place that differs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import ast
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from regard.school.check.verdict import Example
+from regard.school.check.verdict import Example, Finding
+from regard.school.exercises.exercise import Question
 from regard.school.exercises.plain_calls import Opaque
 
 MOST_ROWS, MOST_COLUMNS = 3, 6  # of an example
-
-
-@dataclass(frozen=True)
-class ValueDifference:
-    """The first difference between two values."""
-
-    name: str  # "" where the numbers differ and nothing else
-    says: str
-    example: Example | None = None
+NUMBERS = (bool, int, float, Tensor)
 
 
 def is_same(seen: Any, expected: Any, tolerance: float | int) -> bool:
-    """Are both the same, numbers up to the tolerance?"""
     return first_difference(seen, expected, tolerance) is None
 
 
-def first_difference(seen: Any, expected: Any, tolerance: float | int, about: str = "") -> ValueDifference | None:
-    """The first difference: of kind, then of shape, then of numbers. None where there is none.
+def first_difference(seen: Any, expected: Any, tolerance: float | int, about: str = "") -> Finding | None:
+    """The first difference: of kind, then of shape, then of numbers, which has no name. None where there is none.
 
     A list is as good as a tuple, a number as good as a tensor that holds one, and dtypes do not matter.
     """
-    if _is_number(seen) and _is_number(expected):
+    if isinstance(seen, NUMBERS) and isinstance(expected, NUMBERS):
         return _compare_tensors(seen, expected, tolerance, about)
     if (pairs := _pairs(seen, expected)) is None:
         is_equal = (isinstance(seen, str) and seen == expected) or (seen is None and expected is None)
-        return None if is_equal else _other_kind(seen, expected, about)
+        says = _said(about, describe_value(seen), describe_value(expected))
+        if seen is None and not is_equal:
+            return Finding("returns nothing", f"{says} Is there a return?")
+        is_text = isinstance(seen, str) and isinstance(expected, str)
+        return None if is_equal else Finding("" if is_text else "another kind of result", says)
     differences = (first_difference(a, b, tolerance, f"{where} {about}".strip()) for where, a, b in pairs)
     return next((one for one in differences if one is not None), None)
 
@@ -58,9 +55,8 @@ def describe_value(value: Any) -> str:
     ('a tensor of shape (2, 3)', 'None', 'a list of 2')
     """
     if isinstance(value, Tensor):
-        return (
-            f"a tensor of shape {tuple(value.shape)}" if value.dim() else f"a tensor with the number {value.item():.6g}"
-        )
+        number = "" if value.dim() else f"with the number {value.item():.6g}"
+        return f"a tensor {number or f'of shape {tuple(value.shape)}'}"
     if isinstance(value, bool) or value is None:
         return str(value)
     if isinstance(value, (int, float)):
@@ -75,38 +71,22 @@ def describe_value(value: Any) -> str:
     return f"{'an' if kind[:1].lower() in 'aeiou' else 'a'} {kind}"
 
 
-def _other_kind(seen: Any, expected: Any, about: str) -> ValueDifference:
-    says = _said(about, describe_value(seen), describe_value(expected))
-    if seen is None:
-        return ValueDifference("returns nothing", f"{says} Is there a return?")
-    if isinstance(seen, str) and isinstance(expected, str):
-        return ValueDifference("", says)
-    return ValueDifference("another kind of result", says)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (bool, int, float, Tensor))
-
-
-def _compare_tensors(seen: Any, expected: Any, tolerance: float | int, about: str) -> ValueDifference | None:
+def _compare_tensors(seen: Any, expected: Any, tolerance: float | int, about: str) -> Finding | None:
     a, b = torch.as_tensor(seen), torch.as_tensor(expected)
     if a.shape != b.shape:
-        return ValueDifference("wrong shape", _said(about, describe_value(seen), describe_value(expected)))
+        return Finding("wrong shape", _said(about, describe_value(seen), describe_value(expected)))
     differs = differing(a, b, tolerance)
     if not bool(differs.any()):
         return None
     if not b.dim():
-        return ValueDifference("", _said(about, _number(seen), _number(expected)))
-    subject = _capital(about) if about else "Its result"
-    return ValueDifference("", f"{subject} differs.", _example(a, b, differs, about or "the result"))
+        return Finding("", _said(about, _number(seen), _number(expected)))
+    says = f"{about[:1].upper()}{about[1:] or 'Its result'} differs."
+    return Finding("", says, example=_example(a, b, differs, about or "the result"))
 
 
 def _said(about: str, seen: str, expected: str) -> str:
-    return f"{f'{_capital(about)} is' if about else 'It returns'} {seen}; expected {expected}."
-
-
-def _capital(text: str) -> str:
-    return text[0].upper() + text[1:]
+    subject = f"{about[0].upper()}{about[1:]} is" if about else "It returns"
+    return f"{subject} {seen}; expected {expected}."
 
 
 def _number(value: Any) -> str:
@@ -116,15 +96,9 @@ def _number(value: Any) -> str:
 
 
 def differing(seen: Tensor, expected: Tensor, tolerance: float | int) -> Tensor:
-    """Where two tensors of one shape differ by more than the tolerance times the largest number; bool.
-
-    >>> differing(torch.tensor([1.0, 2.1, -torch.inf]), torch.tensor([1.0, 2.0, -torch.inf]), 1e-5)
-    tensor([False,  True, False])
-    """
-    if seen.is_complex() or expected.is_complex():
-        a, b = seen.to(torch.complex128), expected.to(torch.complex128)
-    else:
-        a, b = seen.to(torch.float64), expected.to(torch.float64)
+    """Where two tensors of one shape differ by more than the tolerance times the largest number; bool."""
+    dtype = torch.complex128 if seen.is_complex() or expected.is_complex() else torch.float64
+    a, b = seen.to(dtype), expected.to(dtype)
     finite = b.isfinite()
     numbers = b[finite].abs()
     largest = float(numbers.max()) if len(numbers) else 0.0
@@ -140,15 +114,59 @@ def _example(seen: Tensor, expected: Tensor, differs: Tensor, about: str) -> Exa
     row, column = divmod(place, columns)
     top = 0 if rows <= MOST_ROWS else min(max(row - 1, 0), rows - MOST_ROWS)
     left = 0 if column < MOST_COLUMNS else min(column - 1, columns - MOST_COLUMNS)
-    cut = [
-        (t.real if t.is_complex() else t).reshape(-1, rows, columns)[matrix][
-            top : top + MOST_ROWS, left : left + MOST_COLUMNS
-        ]
-        for t in (seen, expected)
-    ]
-    batch = torch.zeros(expected.shape[:-2])
-    index = [int(one) for one in torch.unravel_index(torch.tensor(matrix), batch.shape)]
+
+    def cut(t: Tensor) -> Tensor:
+        table = (t.real if t.is_complex() else t).reshape(-1, rows, columns)[matrix]
+        return table[top : top + MOST_ROWS, left : left + MOST_COLUMNS].to(torch.float64)
+
+    index = [int(one) for one in torch.unravel_index(torch.tensor(matrix), expected.shape[:-2])]
     where = [f"at {index}"] * bool(index)
     where += [f"row {top} to {top + MOST_ROWS - 1} of {rows}"] * (rows > MOST_ROWS)
     where += [f"column {left} to {left + MOST_COLUMNS - 1} of {columns}"] * (columns > MOST_COLUMNS)
-    return Example(", ".join([about, *where]), cut[0].to(torch.float64), cut[1].to(torch.float64))
+    return Example(", ".join([about, *where]), cut(seen), cut(expected))
+
+
+def answer_finding(question: Question, results: Sequence[Any]) -> list[Finding]:
+    """What is wrong with the answer to a question; the right choice is not told."""
+    value = results[0]
+    given = plain_choice(value)
+    if given == plain_choice(question.right):
+        return []
+    for choice, reason in question.because.items():
+        if given == plain_choice(choice):
+            return [Finding(f"{question.name}: {choice}", reason)]
+    choices, remedy = sorted({str(one) for one in (question.right, *question.because)}), "that is not it"
+    if len(choices) > 1 and all(len(one) == 1 and one.isalpha() for one in choices):
+        *most, last = (f'"{one}"' for one in choices)
+        remedy = f"answer with the letter {', '.join(most)} or {last}, in quotes"
+    return [Finding(f"{question.name}: another answer", f"{question.name} is {describe_value(value)}; {remedy}.")]
+
+
+def quotes_missing(questions: Sequence[Question], failure: str) -> str:
+    """A remedy where a file fails because a choice was written without its quotes, `answer = b`; else ""."""
+    for one in questions:
+        for choice in (one.right, *one.because):
+            if isinstance(choice, str) and f"name {choice!r} is not defined" in failure:
+                return f'A choice stands in quotes: "{choice}".'
+    return ""
+
+
+def plain_choice(value: Any) -> str:
+    """A choice as a text that can be compared: 3, 3.0 and "3" are one, and so are (2, 3), [2, 3] and "(2, 3)".
+
+    >>> plain_choice("(2,  3)") == plain_choice([2, 3.0]), plain_choice(" B ")
+    (True, 'b')
+    """
+    if isinstance(value, str):
+        try:
+            parsed = ast.literal_eval(value.strip())
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            parsed = value
+        return " ".join(parsed.split()).lower() if isinstance(parsed, str) else plain_choice(parsed)
+    if isinstance(value, Tensor):
+        return plain_choice(value.tolist())
+    if isinstance(value, (list, tuple)):
+        return f"({', '.join(map(plain_choice, value))})"
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return f"{value:.10g}"
+    return str(value).lower()

@@ -1,15 +1,99 @@
-"""An exercise: the teacher's file exercise.py, loaded."""
+"""An exercise: its parts, each a function, a layer, a question or an answer that a judge looks at; and exercise.py."""
 
 from __future__ import annotations
 
 import linecache
 import sys
 import traceback
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
-from regard.school.exercises.parts import Function, Judged, Layer, Part, Question
+import torch
+
+from regard.mistakes.mistake import Mistake
+
+Arguments = Callable[[torch.Generator], Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A wrong answer that has a name: a function that gives the same result, or a part of the message it fails with.
+
+    says: what the learner's function does and what it should do; {0}, {1} … are its arguments, numbers or texts.
+    """
+
+    name: str
+    says: str
+    act: Callable[..., Any] | None = None
+    why: str = ""
+    raises: str = ""
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function that the learner writes. It is called with fresh arguments, and compared with `right`.
+
+    picture: "weights" where the result is a (T, S) tensor of weights, to be drawn after success.
+    """
+
+    name: str
+    arguments: Arguments
+    right: Callable[..., Any]
+    wrong: Sequence[Wrong] = ()
+    tolerance: float | int = 1e-5  # of the largest number of a tensor
+    runs: int = 3
+    picture: str = ""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer or function of attention, checked as `regard check` does it.
+
+    causal, arguments and weights are those of `regard.check`; mistakes are more than those that it knows.
+    """
+
+    name: str
+    causal: bool | None = None
+    arguments: Mapping[str, Any] | None = None
+    weights: Mapping[str, str] | None = None
+    mistakes: Sequence[Mistake] = ()
+
+
+@dataclass(frozen=True)
+class Question:
+    """A value at top level of the learner's file, `answer_1 = "b"`. because: why each wrong choice is wrong."""
+
+    name: str
+    right: Any
+    because: Mapping[Any, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What a judge finds wrong with an answer."""
+
+    name: str
+    says: str
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A function with many right answers. judge(result, *arguments) returns None for a right one, else a Fault.
+
+    Without arguments, the name may be that of a value, too.
+    """
+
+    name: str
+    arguments: Arguments | None
+    judge: Callable[..., Fault | None]
+    runs: int = 1
+
+
+Part = Function | Layer | Question | Judged
 
 
 @dataclass(frozen=True)
@@ -22,11 +106,6 @@ class Exercise:
     passes_unsolved: bool = False
     path: Path | None = None  # of exercise.py
 
-    @property
-    def part_names(self) -> list[str]:
-        """The names that the learner's file defines."""
-        return [part.name for part in self.parts]
-
 
 def load_exercise(path: Path | str) -> Exercise:
     """The exercise of a file, or of a folder with an exercise.py; ValueError says what is wrong with it."""
@@ -34,7 +113,8 @@ def load_exercise(path: Path | str) -> Exercise:
     path = path / "exercise.py" if path.is_dir() else path
     if not path.is_file():
         raise ValueError(f"{path} does not exist; an exercise is a file exercise.py with parts = [...]")
-    module = _run(path)
+    folder = path.resolve().parent
+    module = _run(path, folder)
     title = (module.__doc__ or "").strip().split("\n")[0]
     if not title:
         raise ValueError(f"{path} has no docstring; its first line is the exercise's title")
@@ -42,22 +122,21 @@ def load_exercise(path: Path | str) -> Exercise:
     if not isinstance(parts, (list, tuple)) or not parts:
         raise ValueError(f"{path} has no parts; write parts = [Function(...)], or Layer, Question, Judged")
     for part in parts:
-        if not isinstance(part, (Function, Layer, Question, Judged)):
+        if not isinstance(part, Part):
             raise ValueError(f"{path}: {part!r} is no part; parts are Function, Layer, Question and Judged")
         if not part.name.isidentifier():
             raise ValueError(f"{path}: {part.name!r} is no name of Python; a part has the name of what is written")
     unsolved = bool(getattr(module, "passes_unsolved", False))
-    return Exercise(path.resolve().parent.name, title, tuple(parts), unsolved, path.resolve())
+    return Exercise(folder.name, title, tuple(parts), unsolved, path.resolve())
 
 
-def _run(path: Path) -> ModuleType:
+def _run(path: Path, folder: Path) -> ModuleType:
     """Run the teacher's file as a module; it may import files beside it."""
-    module = ModuleType(f"_exercise_{path.resolve().parent.name}")
+    module = ModuleType(f"_exercise_{folder.name}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # dataclasses look there
-    folder = str(path.resolve().parent)
     linecache.checkcache(str(path))
-    sys.path.insert(0, folder)
+    sys.path.insert(0, str(folder))
     try:
         exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), vars(module))
     except SyntaxError as error:
@@ -67,5 +146,5 @@ def _run(path: Path) -> ModuleType:
         where = f", line {lines[-1]}" if lines else ""
         raise ValueError(f"{path}{where}: {type(error).__name__}: {error}") from error
     finally:
-        sys.path.remove(folder)
+        sys.path.remove(str(folder))
     return module

@@ -25,26 +25,21 @@ class Opaque:
     def __init__(self, kind: str) -> None:
         self.kind = kind
 
-    def __eq__(self, other: object) -> bool:
+    def __eq__(self, other: object) -> bool:  # so it has no hash, and is no key
         return False
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 def write_plain(value: Any, tensors: dict[str, Tensor], room: list[int] | None = None, depth: int = 0) -> Any:
     """A value as JSON; the tensors in it are added to `tensors`. ValueError if it is too large."""
     room = [MOST_VALUES, MOST_CHARACTERS] if room is None else room
     room[0] -= 1
-    if type(value).__module__ == "numpy":
-        value = _from_numpy(value)
+    value = _from_numpy(value) if type(value).__module__ == "numpy" else value
     if isinstance(value, Tensor):
         return _write_tensor(value, tensors)
     room[1] -= len(value) if isinstance(value, str) else 0
     if min(room) < 0 or depth > DEEPEST:
-        raise ValueError(
-            f"it returns too much: at most {MOST_VALUES} values and {MOST_CHARACTERS} characters, "
-            f"lists at most {DEEPEST} deep"
-        )
+        most = f"at most {MOST_VALUES} values and {MOST_CHARACTERS} characters, lists at most {DEEPEST} deep"
+        raise ValueError(f"it returns too much: {most}")
     if isinstance(value, (bool, float, str, type(None))):
         return {"value": value}
     if isinstance(value, int):
@@ -76,17 +71,18 @@ def read_plain(written: Any, tensors: dict[str, Tensor], depth: int = 0) -> Any:
     raise ValueError("a value is of an unknown kind")
 
 
-def call_by_name(
-    module: ModuleType, job: dict[str, Any], tensors: dict[str, Tensor]
-) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def drive(
+    submission: ModuleType, tensors: dict[str, Tensor], job: dict[str, Any]
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Call what a file defines by this name, or read it where it is no function, and return the plain results.
 
     The job: name; calls, each with a list of written arguments and a seed; read: do not call it, even if that is
     possible. After a call that fails there are no more.
     """
-    if job["name"] not in vars(module):
-        return {"missing": True}, {}
-    target = vars(module)[job["name"]]
+    torch.set_num_threads(1)
+    if job["name"] not in vars(submission):
+        return {}, {"missing": True}
+    target = vars(submission)[job["name"]]
     results: list[dict[str, Any]] = []
     returned: dict[str, Tensor] = {}
     for call in job["calls"]:
@@ -98,9 +94,9 @@ def call_by_name(
                 value = target(*arguments) if callable(target) and not job["read"] else target
             results.append({"result": write_plain(value, returned)})
         except Exception as error:
-            results.append({"failed": _describe(error, str(module.__file__))})
+            results.append({"failed": _describe(error, str(submission.__file__))})
             break
-    return {"calls": results, "callable": callable(target)}, returned
+    return returned, {"calls": results, "callable": callable(target)}
 
 
 def _write_tensor(value: Tensor, tensors: dict[str, Tensor]) -> dict[str, str]:
@@ -108,25 +104,20 @@ def _write_tensor(value: Tensor, tensors: dict[str, Tensor]) -> dict[str, str]:
         raise ValueError(f"it returns more than {MOST_TENSORS} tensors")
     if value.is_meta:
         return {"opaque": "tensor without numbers, on the device meta"}
-    name = f"plain.{len(tensors)}"
-    dense = value.detach() if value.layout is torch.strided else value.detach().to_dense()
-    tensors[name] = dense.clone()
+    name, plain = f"plain.{len(tensors)}", value.detach()
+    tensors[name] = plain.clone() if plain.layout is torch.strided else plain.to_dense()
     return {"tensor": name}
 
 
 def _from_numpy(value: Any) -> Any:
-    """An array as a tensor, a number as Python's; what torch does not know is left as it is."""
-    if not hasattr(value, "dtype") or value.dtype.kind not in "fiub":
-        return value
-    return torch.tensor(value) if getattr(value, "ndim", 0) else value.item()
+    if getattr(getattr(value, "dtype", None), "kind", "?") not in "fiub":
+        return value  # torch does not know it
+    return torch.tensor(value) if value.ndim else value.item()
 
 
 def _describe(error: Exception, file: str) -> dict[str, Any]:
     """An exception as data: its type, message and the last line of the file that it passed."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-    return {
-        "type": type(error).__name__,
-        "message": str(error)[:LONGEST_MESSAGE],
-        "line": (frames[-1].lineno or 0) if frames else 0,
-        "function": frames[-1].name if frames else "",
-    }
+    line, function = (frames[-1].lineno or 0, frames[-1].name) if frames else (0, "")
+    message = str(error)[:LONGEST_MESSAGE]
+    return {"type": type(error).__name__, "message": message, "line": line, "function": function}

@@ -15,6 +15,7 @@ from regard.school.sandbox.protection import ProtectionReport
 from regard.support.drawing import as_text
 
 UNKNOWN = "unknown mistake"
+# What a spreadsheet takes for a formula; also inside a text, where it separates columns in another way.
 FORMULA = re.compile(r'((?:^|[;,|"])\s*)([=+@\-＝＋－＠])')
 LONGEST = 2000  # characters of a text that a submission can influence
 
@@ -57,7 +58,6 @@ class ClassReport:
     protection: ProtectionReport = field(default_factory=ProtectionReport)
 
     def count(self, status: str) -> int:
-        """How many are right, wrong or unchecked."""
         return sum(one.status == status for one in self.grades)
 
     @property
@@ -70,7 +70,6 @@ class ClassReport:
         return sorted(who.items(), key=lambda one: (-len(one[1]), one[0]))
 
     def as_json(self) -> dict[str, Any]:
-        """Everything, in plain values."""
         return {
             "counts": dict(Counter(one.status for one in self.grades)),
             "mistakes": dict(self.mistakes),
@@ -87,7 +86,7 @@ class ClassReport:
             names = "; ".join(mistake.name for mistake in one.mistakes)
             lines = "; ".join(str(mistake.line or "") for mistake in one.mistakes)
             texts = [one.submission, one.status, names, lines, one.problem, one.checked]
-            rows.writerow([*map(_cell, texts), f"{one.seconds:.1f}"])
+            rows.writerow([*(FORMULA.sub(r"\1'\2", text) for text in texts), f"{one.seconds:.1f}"])
         return text.getvalue()
 
     def __repr__(self) -> str:
@@ -99,13 +98,10 @@ def as_grade(submission: str, verdicts: Sequence[dict[str, Any]], seconds: float
     statuses = {one["status"] for one in verdicts}
     status = "wrong" if "wrong" in statuses else "unchecked" if "unchecked" in statuses else "right"
     findings = [one for verdict in verdicts for one in verdict["findings"]]
-    mistakes = {
-        (one["name"], one["line"], "" if one["line"] else one["says"]): GradedMistake(
-            clean(one["name"]) or UNKNOWN, clean(one["says"]), one["line"], clean(one["code"])
-        )
-        for one in findings
-        if one["kind"] == "mistake"
-    }  # a class that uses another has its mistakes, too
+    mistakes = {}  # a class that uses another has its mistakes, too
+    for one in (one for one in findings if one["kind"] == "mistake"):
+        name, says, line, code = clean(one["name"]) or UNKNOWN, clean(one["says"]), one["line"], clean(one["code"])
+        mistakes[name, line, "" if line else says] = GradedMistake(name, says, line, code)
     checked = "; ".join(f"{one['name']}: {one['task']}" for one in verdicts if one["task"])
     problems = "; ".join(one["problem"] for one in verdicts if one["problem"])
     warnings = dict.fromkeys(clean(f"{one['name']}: {one['says']}") for one in findings if one["kind"] == "warning")
@@ -115,16 +111,6 @@ def as_grade(submission: str, verdicts: Sequence[dict[str, Any]], seconds: float
     )  # fmt: skip
 
 
-def unchecked(submission: str, problem: str, seconds: float | int) -> Grade:
-    """The grade of a submission that could not be checked."""
-    return Grade(clean(submission), "unchecked", problem=problem, seconds=round(seconds, 3))
-
-
 def clean(text: str) -> str:
     """A text in one printable line, so that it can do nothing to a terminal."""
     return " ".join(printable_text(text, LONGEST).split())
-
-
-def _cell(text: str) -> str:
-    """A text that no spreadsheet takes for a formula, nor a part of it, where it separates columns in another way."""
-    return FORMULA.sub(r"\1'\2", text)

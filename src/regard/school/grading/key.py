@@ -45,11 +45,9 @@ class GradeKey:
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 1 << 62:
             raise ValueError(f"seed ({self.seed}) must be a whole number of at least 0")
-        said = [name for name in ("name", "task", "sizes", "arguments", "weights") if getattr(self, name)]
+        said = ", ".join(name for name in ("name", "task", "sizes", "arguments", "weights") if getattr(self, name))
         if self.exercise and said:
-            raise ValueError(
-                f"a key with exercise has no {', '.join(said)}; the exercise itself says what is asked for"
-            )
+            raise ValueError(f"a key with exercise has no {said}; the exercise itself says what is asked for")
         if self.task not in TASKS:
             raise ValueError(f"task ({self.task}) must be one of: {', '.join(filter(None, TASKS))}")
         for name, value in self.arguments.items():
@@ -68,19 +66,17 @@ class GradeKey:
             raise ValueError(f"sizes.tokens ({probe.T}) must not exceed sizes.context_length ({probe.context_length})")
         values = [probe.d_in, probe.num_heads, probe.head_dim, probe.B, probe.T, probe.width]
         if len(set(values)) < len(values):
-            raise ValueError(
-                f"d_in ({probe.d_in}), num_heads ({probe.num_heads}), head_dim ({probe.head_dim}), batch ({probe.B}), "
-                f"tokens ({probe.T}) and num_heads × head_dim ({probe.width}) must all differ: "
-                "else a layer that confuses two axes looks right"
+            sizes = (
+                f"d_in ({probe.d_in}), num_heads ({probe.num_heads}), head_dim ({probe.head_dim}), batch ({probe.B})"
             )
+            sizes += f", tokens ({probe.T}) and num_heads × head_dim ({probe.width})"
+            raise ValueError(f"{sizes} must all differ: else a layer that confuses two axes looks right")
 
     def probe(self) -> ProbeSizes:
-        """The sizes of the first experiment."""
         return replace(PROBES[0], **{SIZES[name]: value for name, value in self.sizes.items()})
 
     def request(self) -> Request:
-        """The same, as check takes it."""
-        causal, _ = TASKS[self.task]
+        causal = TASKS[self.task][0]
         return Request(causal, self.arguments, self.weights, (self.probe(), *PROBES[1:]), self.seed, spelling=IN_KEY)
 
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 import faulthandler
 import fcntl
 import importlib.util
-import io
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import traceback
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any, NoReturn
 
 import torch
@@ -48,8 +48,8 @@ def run_job(descriptors: Sequence[int], layers: Sequence[str], grants: Sequence[
         with suppress(PermissionError):  # it leads a session already
             os.setsid()
         _arrange(*descriptors)
-        tensors, spec = unpack(_read_all(JOB))
-        os.close(JOB)
+        with open(JOB, "rb") as job:
+            tensors, spec = unpack(job.read())
         _settle(spec)
         protect(layers, RunLimits(**spec["limits"]), grants, spec)
         _write_all(STARTED)
@@ -72,29 +72,19 @@ def _arrange(job: int, result: int, output: int) -> None:
     high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 16) for fd in (null, output, output, job, result)]
     for fd, source in enumerate(high):
         os.dup2(source, fd, inheritable=False)
-    for fd in _descriptors():
+    for fd in map(int, os.listdir("/dev/fd")):
         if fd > RESULT:
             with suppress(OSError):  # the one that listed them is closed already
                 os.close(fd)
-    for name, fd in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
-        raw = io.FileIO(fd, "r" if fd == 0 else "w", closefd=False)
-        stream = io.BufferedReader(raw) if fd == 0 else io.BufferedWriter(raw)
-        text = io.TextIOWrapper(stream, "utf-8", errors="backslashreplace", line_buffering=True)
+    for fd, name in enumerate(("stdin", "stdout", "stderr")):
+        text = open(fd, "w" if fd else "r", 1, "utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
         setattr(sys, name, text)
         setattr(sys, f"__{name}__", text)
 
 
-def _descriptors() -> Iterable[int]:
-    """The file descriptors of this process, at least those that are open."""
-    with suppress(OSError):
-        return [int(name) for name in os.listdir("/dev/fd")]
-    return range(256)
-
-
 def _settle(spec: Mapping[str, Any]) -> None:
     """The place where a submission finds itself: folders, environment, and no trace of regard."""
-    folder = spec["folder"]
-    os.environ["TMPDIR"] = folder
+    folder = os.environ["TMPDIR"] = spec["folder"]
     tempfile.tempdir = None
     if not spec["imported"]:
         for name in [name for name in sys.modules if name.split(".")[0] == "regard"]:
@@ -115,19 +105,17 @@ def _run(spec: Mapping[str, Any], tensors: dict[str, Tensor]) -> bytes:
     try:
         names: dict[str, Any] = {"__name__": "driver"}
         exec(compile(spec["driver"], "<driver>", "exec"), names)
-        drive: Callable[..., object] = names["drive"]
+        drive, submission = names["drive"], spec["submission"]
         stage = "load"
-        submission: ModuleType | str = spec["submission"]
         if spec["loads"]:
-            submission = load_submission(spec["submission"], spec["entry"], alone=spec["confined"])
+            submission = load_submission(submission, spec["entry"], alone=spec["confined"])
         stage = "run"
         result = drive(submission, tensors, spec["values"])
         stage = "driver"
         named, values = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
         if not isinstance(named, dict):
-            raise TypeError(
-                f"drive returned {type(named).__name__}; it returns a dict of tensors, or such a dict and JSON"
-            )
+            kind = type(named).__name__
+            raise TypeError(f"drive returned {kind}; it returns a dict of tensors, or such a dict and JSON")
         answer = packed(named, {"failure": None, "values": values})
     except BaseException as error:
         release_spare_memory()
@@ -158,19 +146,12 @@ def load_submission(path: str, entry: str | None, *, alone: bool) -> ModuleType:
 def describe_failure(error: BaseException, stage: str, submission: str) -> dict[str, Any]:
     """An exception as JSON: its type and message, and the lines of the submission that it passed through."""
     root = submission if os.path.isdir(submission) else os.path.dirname(submission)
-    lines: list[list[object]] = []
-
-    def add(file: object, line: object, function: str) -> None:
-        inside = isinstance(file, str) and (file == submission or file.startswith(submission + os.sep))
-        if inside and isinstance(line, int):
-            lines.append([os.path.relpath(str(file), root), line, function])
-
-    where: TracebackType | None = error.__traceback__
-    while where is not None:
-        add(where.tb_frame.f_code.co_filename, where.tb_lineno, where.tb_frame.f_code.co_name)
-        where = where.tb_next
+    frames = traceback.walk_tb(error.__traceback__)
+    places: list[tuple[Any, Any, str]] = [(one.f_code.co_filename, line, one.f_code.co_name) for one, line in frames]
     if isinstance(error, SyntaxError):
-        add(error.filename, error.lineno, "")
+        places.append((error.filename, error.lineno, ""))
+    own = [one for one in places if str(one[0]) == submission or str(one[0]).startswith(submission + os.sep)]
+    lines = [[os.path.relpath(file, root), line, name] for file, line, name in own if isinstance(line, int)]
     kind, message = type(error).__name__, "its message could not be read"
     with suppress(BaseException):  # its __str__ is the submission's
         message = error.msg if isinstance(error, SyntaxError) else str(error)
@@ -179,13 +160,6 @@ def describe_failure(error: BaseException, stage: str, submission: str) -> dict[
     if len(lines) > 40:
         lines = lines[:20] + lines[-20:]
     return {"type": kind[:200], "message": str(message)[:4000], "stage": stage, "lines": lines}
-
-
-def _read_all(fd: int) -> bytes:
-    parts = []
-    while part := os.read(fd, 1 << 20):
-        parts.append(part)
-    return b"".join(parts)
 
 
 def _write_all(data: bytes) -> None:

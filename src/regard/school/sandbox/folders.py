@@ -14,15 +14,8 @@ MEMORY = "/dev/shm"  # a file system in memory, where Linux has one: disks can n
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """A new folder, removed at the end.
-
-    >>> with temporary_folder() as folder:
-    ...     (folder / "notes.txt").write_text("seven")
-    5
-    >>> folder.exists()
-    False
-    """
-    folder = Path(tempfile.mkdtemp(prefix=_prefix(os.getpid()), dir=_parent()))
+    """A new folder, removed at the end."""
+    folder = Path(tempfile.mkdtemp(prefix=f"regard-{os.getpid()}-", dir=_parent()))
     try:
         yield folder
     finally:
@@ -31,24 +24,18 @@ def temporary_folder() -> Iterator[Path]:
 
 def remove_left_by(pid: int) -> None:
     """Remove the folders that a process made and left, because it was killed."""
-    for folder in Path(_parent() or tempfile.gettempdir()).glob(f"{_prefix(pid)}*"):
+    for folder in Path(_parent()).glob(f"regard-{pid}-*"):
         for _ in range(100):  # what wrote there is being ended
+            if not folder.exists():
+                break
             try:
                 remove_folder(folder)
-            except FileNotFoundError:
-                break
             except OSError:
                 time.sleep(0.05)
-            else:
-                break
 
 
-def _prefix(pid: int) -> str:
-    return f"regard-{pid}-"
-
-
-def _parent() -> str | None:
-    return MEMORY if os.access(MEMORY, os.W_OK | os.X_OK) else None
+def _parent() -> str:
+    return MEMORY if os.access(MEMORY, os.W_OK | os.X_OK) else tempfile.gettempdir()
 
 
 def remove_folder(folder: Path | str) -> None:
@@ -59,10 +46,9 @@ def remove_folder(folder: Path | str) -> None:
     """
     parent, name = os.path.split(os.path.abspath(folder))
     here = os.open(parent, os.O_RDONLY | os.O_DIRECTORY)
+    path, left = list[str](), [[name]]  # the folders that it is in, and in each of them the folders to be removed
     try:
-        here = _go(here, name)
-        path, left = [name], [_remove_files(here)]
-        while path:
+        while left[0] or path:
             if left[-1]:
                 path.append(left[-1].pop())
                 here = _go(here, path[-1])

@@ -1,18 +1,19 @@
 """Landlock: the files that this process may read and write, enforced by the Linux kernel without root.
 
 What is not granted is refused, for good, in this process and in all that it starts. Landlock does not hide that a file
-exists, and knows nothing of permissions or times of files: changing those is refused by seccomp.py.
+exists, and knows nothing of permissions or times of files: changing those is refused by system_calls.py.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import stat
+import struct
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
-from regard.school.sandbox.system import PR_SET_NO_NEW_PRIVS, process_control, system_call
+from regard.school.sandbox.system_calls import lock_privileges, system_call
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR, REMOVE_DIR, REMOVE_FILE = (1 << bit for bit in range(6))
 MAKE_CHAR, MAKE_DIR, MAKE_REG, MAKE_SOCK, MAKE_FIFO, MAKE_BLOCK, MAKE_SYM = (1 << bit for bit in range(6, 13))
@@ -20,28 +21,9 @@ REFER, TRUNCATE, IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 READ = READ_FILE | READ_DIR
 WRITE = READ | WRITE_FILE | REMOVE_DIR | REMOVE_FILE | MAKE_DIR | MAKE_REG | REFER | TRUNCATE
 OF_A_FILE = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
-DEVICES = {
-    "/dev/null": READ_FILE | WRITE_FILE,
-    "/dev/zero": READ_FILE,
-    "/dev/random": READ_FILE,
-    "/dev/urandom": READ_FILE,
-}
+DEVICES = dict.fromkeys(("/dev/zero", "/dev/random", "/dev/urandom"), READ_FILE) | {"/dev/null": READ_FILE | WRITE_FILE}
 
 Grant = tuple[str, int]  # a path, and what may be done with it and below it
-
-
-class Ruleset(ctypes.Structure):
-    """The kernel's struct landlock_ruleset_attr."""
-
-    _fields_ = (("files", ctypes.c_uint64), ("net", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
-
-
-class PathBeneath(ctypes.Structure):
-    """The kernel's struct landlock_path_beneath_attr."""
-
-    _pack_ = 1
-    _layout_ = "ms"
-    _fields_ = (("access", ctypes.c_uint64), ("parent", ctypes.c_int32))
 
 
 def landlock_version() -> int:
@@ -50,21 +32,19 @@ def landlock_version() -> int:
 
 
 def restrict_files(grants: Iterable[Grant], version: int | None = None) -> None:
-    """Refuse this process every file that is not granted, every TCP port, and signals to processes outside.
-
-    `version` asks for an older Landlock than the kernel has.
-    """
-    version = landlock_version() if version is None else version
+    """Refuse this process every file that is not granted, every TCP port, and signals to processes outside."""
+    version = landlock_version() if version is None else version  # or an older one, for tests
     handled = (1 << 13) - 1
     for since, access in ((2, REFER), (3, TRUNCATE), (5, IOCTL_DEV)):
         handled |= access if version >= since else 0
-    rules = Ruleset(handled, 0b11 if version >= 4 else 0, 0b11 if version >= 6 else 0)
-    size = 8 if version < 4 else 16 if version < 6 else 24
-    ruleset = system_call("landlock_create_ruleset", ctypes.byref(rules), size, 0)
+    attributes = [handled, *[0b11] * (version >= 4), *[0b11] * (version >= 6)]  # files, network, signals
+    rules = struct.pack(f"={len(attributes)}Q", *attributes)  # the kernel's struct landlock_ruleset_attr
+    ruleset = system_call("landlock_create_ruleset", rules, len(rules), 0)
     try:
         for path, access in grants:
-            _grant(ruleset, path, access & handled)
-        process_control(PR_SET_NO_NEW_PRIVS, 1)  # the kernel asks for it
+            with suppress(FileNotFoundError):  # gone since it was listed
+                _grant(ruleset, path, access & handled)
+        lock_privileges()  # the kernel asks for it
         system_call("landlock_restrict_self", ruleset, 0)
     finally:
         os.close(ruleset)
@@ -99,16 +79,13 @@ def read_grants(roots: Iterable[str | Path], hidden: Iterable[str | Path] = ()) 
 
 
 def _grant(ruleset: int, path: str, access: int) -> None:
-    try:
-        parent = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return  # gone since it was listed
+    parent = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         mode = os.fstat(parent).st_mode
         if stat.S_ISLNK(mode):
             raise OSError(f"{path} is a symbolic link; grant what it leads to")
         access &= -1 if stat.S_ISDIR(mode) else OF_A_FILE
-        rule = PathBeneath(access, parent)
-        system_call("landlock_add_rule", ruleset, 1, ctypes.byref(rule), 0)
+        rule = struct.pack("=Qi", access, parent)  # the kernel's struct landlock_path_beneath_attr
+        system_call("landlock_add_rule", ruleset, 1, rule, 0)
     finally:
         os.close(parent)

@@ -15,20 +15,24 @@ from torch import Tensor
 
 from regard.school.sandbox.protection import ProtectionReport
 
-WORDS = {
+WORDS = [
+    "finished",
+    "failed",
+    "ended early",
+    "out of time",
+    "out of memory",
+    "killed",
+    "wrote too much",
+    "malformed",
+    "not run",
+]
+SENTENCES = {
     "finished": "It ran to the end.",
-    "failed": "It raised an exception.",
     "ended early": "It ended its process before it returned a result.",
-    "out of time": "It did not end in time.",
     "out of memory": "It needed more memory than it may have.",
-    "killed": "Its process was killed by a signal.",
-    "wrote too much": "It wrote more than it may.",
-    "malformed": "What it returned is no result: something wrote to the result by itself.",
-    "not run": "It was not run.",
 }
 LONGEST_MESSAGE = 4000  # characters
 MOST_LINES = 40
-STAGES = ("driver", "load", "run")
 
 
 @dataclass(frozen=True)
@@ -61,13 +65,10 @@ class Outcome:
     failure: SubmissionFailure | None = None
     output: str = ""  # stdout and stderr
     seconds: float = 0.0
-    cpu_seconds: float | None = None
-    memory_bytes: int | None = None  # the most that was resident at one time
     protection: ProtectionReport = field(default_factory=ProtectionReport)
 
     @property
     def finished(self) -> bool:
-        """Did it return a result?"""
         return self.word == "finished"
 
     @property
@@ -78,12 +79,7 @@ class Outcome:
 
 
 def with_last_line(outcome: Outcome, file: str) -> Outcome:
-    r"""The outcome of a person's own file: if time was over, with the line of the file that ran; and without the dump.
-
-    >>> dump = 'one\nTimeout (0:00:02)!\nThread 0x7f (most recent call first):\n  File "a.py", line 7 in f\n'
-    >>> with_last_line(Outcome("out of time", "It was stopped after 2 s.", output=dump), "a.py").sentence
-    'It was stopped after 2 s, in line 7.'
-    """
+    """The outcome of a person's own file: if time was over, with the line of the file that ran; and no dump."""
     printed, found, dump = outcome.output.partition("Timeout (")
     if not found or not re.match(r"\d+:\d\d:\d\d(\.\d+)?\)!\n", dump):
         return outcome
@@ -101,19 +97,15 @@ def read_failure(values: object) -> SubmissionFailure | None:
         return None
     if not isinstance(values, dict) or not isinstance(values.get("lines"), list):
         raise ValueError("its failure is not {type, message, stage, lines}")
-    if values.get("stage") not in STAGES:
+    if values.get("stage") not in ("driver", "load", "run"):
         raise ValueError("its failure has no stage")
     lines = []
     for one in values["lines"][:MOST_LINES]:
         if not isinstance(one, list) or len(one) != 3 or type(one[1]) is not int or not 0 <= one[1] < 1 << 31:
             raise ValueError("a line of its failure is not [file, line, function]")
         lines.append(FailedLine(printable_text(one[0], 200), one[1], printable_text(one[2], 200)))
-    return SubmissionFailure(
-        printable_text(values.get("type"), 200),
-        printable_text(values.get("message"), LONGEST_MESSAGE),
-        values["stage"],
-        tuple(lines),
-    )
+    kind, message = printable_text(values.get("type"), 200), printable_text(values.get("message"), LONGEST_MESSAGE)
+    return SubmissionFailure(kind, message, values["stage"], tuple(lines))
 
 
 def printable_text(text: object, longest: int) -> str:

@@ -56,7 +56,7 @@ def pack(tensors: Mapping[str, Tensor], values: Any = None) -> bytes:
 
 def unpack(data: bytes | bytearray) -> tuple[dict[str, Tensor], Any]:
     """The tensors and values of a packet from anywhere; raises MalformedPacket if it is not exactly one."""
-    start = len(MAGIC) + 8
+    data, start = bytearray(data), len(MAGIC) + 8  # tensors that are made of a bytearray can be changed
     if data[: len(MAGIC)] != MAGIC:
         raise MalformedPacket(f"it begins with {bytes(data[:8])!r}, not with {MAGIC!r}")
     length = int.from_bytes(data[len(MAGIC) : start], "little")
@@ -73,20 +73,26 @@ def unpack(data: bytes | bytearray) -> tuple[dict[str, Tensor], Any]:
     tensors: dict[str, Tensor] = {}
     start += length
     for entry in header["tensors"]:
-        name, dtype, shape, size = _checked(entry)
+        name, dtype, shape = _checked(entry)
+        size = math.prod(shape) * dtype.itemsize
         if name in tensors:
             raise MalformedPacket(f"it has two tensors named {name!r}")
         if size > len(data) - start:
             raise MalformedPacket(f"{name!r} needs {size} bytes; {len(data) - start} are left")
-        tensors[name] = _tensor(data[start : start + size], dtype, shape)
+        if not size:
+            tensors[name] = torch.empty(shape, dtype=dtype)
+        elif dtype == torch.bool:  # a byte other than 0 and 1 would be neither True nor False
+            tensors[name] = torch.frombuffer(data[start : start + size], dtype=torch.uint8).view(shape) != 0
+        else:
+            tensors[name] = torch.frombuffer(data[start : start + size], dtype=dtype).view(shape)
         start += size
     if start != len(data):
         raise MalformedPacket(f"{len(data) - start} bytes are left over")
     return tensors, header["values"]
 
 
-def _checked(entry: object) -> tuple[str, torch.dtype, list[int], int]:
-    """Name, dtype, shape and size in bytes of one entry of a header."""
+def _checked(entry: object) -> tuple[str, torch.dtype, list[int]]:
+    """Name, dtype and shape of one entry of a header."""
     if not isinstance(entry, list) or len(entry) != 3:
         raise MalformedPacket("an entry of its header is not [name, dtype, shape]")
     name, code, shape = entry
@@ -100,12 +106,4 @@ def _checked(entry: object) -> tuple[str, torch.dtype, list[int], int]:
         raise MalformedPacket(f"{name!r} has an axis that is no length")
     if math.prod(max(length, 1) for length in shape) > 1 << 48:  # torch computes strides also where an axis is 0
         raise MalformedPacket(f"{name!r} is too large")
-    return name, DTYPES[code], shape, math.prod(shape) * DTYPES[code].itemsize
-
-
-def _tensor(data: bytes | bytearray, dtype: torch.dtype, shape: list[int]) -> Tensor:
-    if not data:
-        return torch.empty(shape, dtype=dtype)
-    if dtype == torch.bool:  # a byte other than 0 and 1 would be neither True nor False
-        return torch.frombuffer(bytearray(data), dtype=torch.uint8).view(shape) != 0
-    return torch.frombuffer(bytearray(data), dtype=dtype).view(shape)
+    return name, DTYPES[code], shape

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import queue
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import Any, TypeVar
 
 from regard.school.sandbox.limits import RunLimits
 from regard.school.sandbox.outcome import Outcome
@@ -17,7 +16,6 @@ from regard.school.sandbox.worker import Job, Worker
 Progress = Callable[[int, int, Job, Outcome], None]  # how many are done, of how many; the last one
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-AnyWorker = TypeVar("AnyWorker")
 
 
 def run_all(
@@ -36,66 +34,48 @@ def run_all(
     if workers is not None and workers < 1:
         raise ValueError(f"workers ({workers}) must be at least 1")
     running = [Worker(limits, protection) for _ in range(min(workers or available_processors(), len(jobs)))]
-
-    @contextmanager
-    def opened(worker: Worker) -> Iterator[Callable[[Job], Outcome]]:
-        with worker:
-            yield worker.run
-
-    return share_out(jobs, running, opened, Worker.stop, progress)
+    return share_out(jobs, running, Worker.run, progress)
 
 
 def share_out(
     items: Sequence[Item],
-    workers: Sequence[AnyWorker],
-    opened: Callable[[AnyWorker], AbstractContextManager[Callable[[Item], Result]]],
-    stop: Callable[[AnyWorker], None],
+    workers: Sequence[Any],
+    run: Callable[[Any, Item], Result],
     progress: Callable[[int, int, Item, Result], None] | None = None,
 ) -> list[Result]:
-    """What the workers make of the items, in the order of the items; each worker has a thread.
+    """What the workers make of the items, in the order of the items; each runs one item at a time, in a thread.
 
-    `opened` makes a worker ready in its thread, and closes it. `stop` ends what a worker does, from another thread.
+    A worker has `stop`, which ends what it does, from another thread, and `close`.
     """
-    todo: queue.SimpleQueue[int] = queue.SimpleQueue()
-    done: queue.SimpleQueue[tuple[int, Result | None, BaseException | None]] = queue.SimpleQueue()
-    for index in range(len(items)):
-        todo.put(index)
-    stopped = threading.Event()
+    idle: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    for worker in workers:
+        idle.put(worker)
 
-    def work(worker: AnyWorker) -> None:
+    def work(item: Item) -> Result:
+        worker = idle.get()
         try:
-            with opened(worker) as run:
-                while not stopped.is_set():
-                    try:
-                        index = todo.get_nowait()
-                    except queue.Empty:
-                        return
-                    done.put((index, run(items[index]), None))
-        except BaseException as error:  # the caller's thread raises it
-            done.put((-1, None, error))
+            return run(worker, item)
+        finally:
+            idle.put(worker)
 
-    threads = [threading.Thread(target=work, args=[one], name="sandbox", daemon=True) for one in workers]
-    results: dict[int, Result] = {}
+    pool = ThreadPoolExecutor(max(len(workers), 1))
+    futures = {pool.submit(work, item): item for item in items}
     try:
-        for thread in threads:
-            thread.start()
-        while len(results) < len(items):
-            index, result, error = done.get()
-            if error is not None:
-                raise error
-            results[index] = result  # type: ignore[assignment]
+        for done, future in enumerate(as_completed(futures), 1):
+            result = future.result()
             if progress is not None:
-                progress(len(results), len(items), items[index], results[index])
+                progress(done, len(items), futures[future], result)
+    except BaseException:  # Ctrl-C, or an error
+        pool.shutdown(wait=False, cancel_futures=True)
+        for worker in workers:
+            worker.stop()
+        raise
     finally:
-        stopped.set()
-        if len(results) < len(items):  # Ctrl-C, or an error
-            for worker in workers:
-                stop(worker)
-        for thread in threads:
-            thread.join()
-    return [results[index] for index in range(len(items))]
+        pool.shutdown()
+        for worker in workers:
+            worker.close()
+    return [future.result() for future in futures]
 
 
 def available_processors() -> int:
-    """The processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -12,9 +12,10 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from regard.school.sandbox.protection import Protection, ProtectionMissing, ProtectionReport
 from regard.school.sandbox.runner import Messages
@@ -33,9 +34,7 @@ FORKS = sys.platform.startswith("linux")  # elsewhere, a process that has run to
 
 def _home_of_torch() -> str:
     """The folder that torch is imported from; it is not imported for that, so that a worker can start early."""
-    spec = find_spec("torch")
-    if spec is None or spec.origin is None:
-        raise ImportError("torch is not installed")
+    spec: Any = find_spec("torch")
     return str(Path(spec.origin).parents[1])
 
 
@@ -47,13 +46,11 @@ class RunCancelled(Exception):
     """A run that its supervisor was asked to end. The worker stays warm."""
 
 
-@dataclass(frozen=True)
-class Ended:
+class Ended(NamedTuple):
     """How a submission's process ended."""
 
     status: int  # as of os.waitpid
     cpu_seconds: float
-    memory_bytes: int
 
 
 class WorkerProcess:
@@ -69,25 +66,19 @@ class WorkerProcess:
         command = [sys.executable, "-I", "-B", "-c", START, str(theirs.fileno()), str(PACKAGE)]
         with theirs:
             self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._errors,
-                pass_fds=[theirs.fileno()],
-                env=self._environment(),
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._errors,
+                pass_fds=[theirs.fileno()], env=self._environment(),
                 start_new_session=True,  # Ctrl-C is for the supervisor
-            )
+            )  # fmt: skip
         self.messages = Messages(ours)
         path = [_home_of_torch()] if protection.confined else [os.path.abspath(p) for p in sys.path]
-        config = {"path": path, "layers": protection.layers, "hidden": protection.hidden, "forks": forks}
-        config["imported"] = protection.imported
+        config = {**asdict(protection), "path": path, "forks": forks}
         with suppress(OSError):  # it has died already, which wait_until_ready will say
             self.messages.send(config)
 
     def _environment(self) -> dict[str, str]:
         """The worker's environment: no secrets for other people's code, and no GPU, which fails after a fork."""
-        own = not self.protection.confined
-        kept = {name: value for name, value in os.environ.items() if own or name in KEPT}
+        kept = {name: os.environ[name] for name in os.environ if name in KEPT or not self.protection.confined}
         return {**kept, "LC_ALL": "C.UTF-8", "CUDA_VISIBLE_DEVICES": ""}
 
     def wait_until_ready(self) -> ProtectionReport:
@@ -101,27 +92,22 @@ class WorkerProcess:
             if message is None:
                 raise self._died("the worker's process ended while it started")
             self.messages.connection.settimeout(None)
-            tried: dict[str, str | None] = message["ready"]
-            active = tuple(layer for layer, reason in tried.items() if reason is None)
-            missing = {layer: reason for layer, reason in tried.items() if reason is not None}
-            self._report = ProtectionReport(active, missing)
+            missing = {layer: reason for layer, reason in message["ready"].items() if reason is not None}
+            self._report = ProtectionReport(tuple(one for one in message["ready"] if one not in missing), missing)
             self.memory_at_start = 0 if FORKS else self.resident_bytes()
         if self._report.missing and self.protection.confined and not self.protection.missing_allowed:
             raise ProtectionMissing(self._report)
         return self._report
 
     def send_job(self, number: int, descriptors: Sequence[int]) -> None:
-        """Start a job, given the descriptors of the job, the result and the output."""
         try:
             self.messages.send({"job": number}, descriptors)
         except OSError as error:
             raise self._died("the worker's process ended before the job") from error
 
     def kill_job(self, number: int) -> None:
-        """End a job's process."""
         if not self.forks:
             self._kill()
-            return
         with suppress(OSError):
             self.messages.send({"kill": number})
 
@@ -129,16 +115,13 @@ class WorkerProcess:
         """Wait until the job ends, a descriptor of the selector is readable, or time is over; how it ended, or None."""
         if not self.forks:
             return self._poll(selector, seconds)
-        if not self.messages.waiting and not any(
-            key.fileobj is self.messages.connection for key, _ in selector.select(seconds)
-        ):
+        ready = [] if self.messages.waiting else [key.fileobj for key, _ in selector.select(seconds)]
+        if not self.messages.waiting and self.messages.connection not in ready:
             return None
         message, _ = self.messages.receive()
         if message is None:
             raise self._died("the worker's process died during the job")
-        if message.get("ended") != number:
-            return None
-        return Ended(message["status"], message["cpu"], message["memory"])
+        return Ended(message["status"], message["cpu"]) if message.get("ended") == number else None
 
     def _poll(self, selector: selectors.BaseSelector, seconds: float) -> Ended | None:
         """Where the job runs in the worker's own process."""
@@ -148,8 +131,7 @@ class WorkerProcess:
             if pid:
                 self._process.returncode = os.waitstatus_to_exitcode(status)
                 self._kill()  # what it left behind
-                memory = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-                return Ended(status, usage.ru_utime + usage.ru_stime, memory)
+                return Ended(status, usage.ru_utime + usage.ru_stime)
             left = min(0.01, end - time.monotonic())
             if left <= 0 or any(key.fileobj is not self.messages.connection for key, _ in selector.select(left)):
                 return None
@@ -175,9 +157,8 @@ class WorkerProcess:
             self.messages.connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """End the process, and what it has forked."""
         self.messages.connection.close()
-        if self.forks and self._report is not None and self._process.returncode is None:
+        if self.forks and self._report is not None:
             with suppress(subprocess.TimeoutExpired):  # it ends what a submission left behind, and then itself
                 self._process.wait(GRACE)
         if self._process.returncode is None:

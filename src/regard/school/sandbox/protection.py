@@ -21,8 +21,7 @@ from typing import Any
 
 from regard.school.sandbox import landlock
 from regard.school.sandbox.limits import RunLimits, set_limits, used_memory
-from regard.school.sandbox.seccomp import restrict_system_calls
-from regard.school.sandbox.system import drop_privileges
+from regard.school.sandbox.system_calls import drop_privileges, restrict_system_calls
 
 # In the order in which they are put on: the last one takes away what the others need.
 LAYERS = {
@@ -65,24 +64,15 @@ class Protection:
 
     @property
     def confined(self) -> bool:
-        """Is this for other people's code?"""
         return "files" in self.layers
 
 
 @dataclass(frozen=True)
 class ProtectionReport:
-    """Which layers a worker has; `missing` gives the reason for each that it was to have and has not.
-
-    >>> print(ProtectionReport(("limits", "privileges", "calls"), {"files": "Linux 5.13 or newer is needed"}))
-    Active: limits, privileges, calls. Missing: files (Linux 5.13 or newer is needed).
-    """
+    """Which layers a worker has; `missing` gives the reason for each that it was to have and has not."""
 
     active: tuple[str, ...] = ()
     missing: Mapping[str, str] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        missing = ", ".join(f"{layer} ({reason})" for layer, reason in self.missing.items())
-        return f"Active: {', '.join(self.active) or 'none'}." + (f" Missing: {missing}." if missing else "")
 
 
 class ProtectionMissing(RuntimeError):

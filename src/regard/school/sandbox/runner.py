@@ -22,7 +22,7 @@ from typing import Any
 from regard.school.sandbox.landlock import Grant
 from regard.school.sandbox.limits import RunLimits
 from regard.school.sandbox.protection import LAYERS, Protection, attempt, library_grants, protect
-from regard.school.sandbox.system import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, process_control
+from regard.school.sandbox.system_calls import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, process_control
 
 MOST_BYTES = 1 << 16  # of a message
 
@@ -35,18 +35,16 @@ class Messages:
         self._buffer = b""
 
     def send(self, message: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
-        """Send one message."""
         socket.send_fds(self.connection, [json.dumps(message).encode() + b"\n"], list(descriptors))
 
     def receive(self) -> tuple[dict[str, Any] | None, list[int]]:
         """The next message and its descriptors; None when the other side is gone."""
         descriptors: list[int] = []
         while b"\n" not in self._buffer:
-            try:
+            data = b""
+            with suppress(ConnectionResetError):  # it is gone, and did not read everything
                 data, fds, _, _ = socket.recv_fds(self.connection, MOST_BYTES, 3)
-            except ConnectionResetError:  # it is gone, and did not read everything
-                return None, descriptors
-            descriptors += fds
+                descriptors += fds
             if not data:
                 return None, descriptors
             self._buffer += data
@@ -71,6 +69,8 @@ def serve_jobs(descriptor: int) -> None:
     _warm_up()
     if config["imported"]:
         _import_all(config["imported"])
+    gc.collect()
+    gc.freeze()  # the collector of a forked process would copy all of this memory
     protection = Protection(tuple(config["layers"]), tuple(config["hidden"]))
     grants = library_grants(protection) if protection.confined else []
     report = try_layers(protection, grants)
@@ -95,7 +95,6 @@ def _warm_up() -> None:
     torch.set_num_threads(1)
     layer = torch.nn.Linear(3, 5)
     (layer(torch.randn(2, 3)).softmax(-1) @ torch.randn(5, 7)).sum().backward()
-    _freeze()
 
 
 def _import_all(names: Sequence[str]) -> None:
@@ -103,17 +102,9 @@ def _import_all(names: Sequence[str]) -> None:
     for name in [name for name in sys.modules if name.split(".")[0] == "regard"]:
         del sys.modules[name]
     sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)))
-    try:
-        for name in names:
-            import_module(name)
-    finally:
-        del sys.path[0]
-    _freeze()
-
-
-def _freeze() -> None:
-    gc.collect()
-    gc.freeze()  # the collector of a forked process would copy all of this memory
+    for name in names:
+        import_module(name)
+    del sys.path[0]
 
 
 def try_layers(protection: Protection, grants: Sequence[Grant]) -> dict[str, str | None]:
@@ -159,36 +150,30 @@ def _run(
         os.close(descriptor)
     status, usage = _wait(pid, number, messages)
     _end_orphans()
-    memory = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     with suppress(OSError):  # the supervisor may be gone
-        messages.send({"ended": number, "status": status, "cpu": usage.ru_utime + usage.ru_stime, "memory": memory})
+        messages.send({"ended": number, "status": status, "cpu": usage.ru_utime + usage.ru_stime})
 
 
 def _wait(pid: int, number: int, messages: Messages) -> tuple[int, Any]:
     """Wait for the end of a process, and end it when the supervisor says so or is gone."""
-    handle = _process_handle(pid)
-    watched: list[Any] = [messages.connection, *([] if handle is None else [handle])]
+    try:
+        handles = [os.pidfd_open(pid)]  # readable when the process has ended
+    except (AttributeError, OSError):  # an older kernel
+        handles = []
+    watched: list[Any] = [messages.connection, *handles]
     while True:
         if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             _kill_session(pid)  # as long as nobody has waited for it, its number is no other process's
-            if handle is not None:
+            for handle in handles:
                 os.close(handle)
             return os.wait4(pid, 0)[1:]
-        ready, _, _ = select.select(watched, [], [], None if handle is not None else 0.005)
+        ready, _, _ = select.select(watched, [], [], None if handles else 0.005)
         if messages.waiting or messages.connection in ready:
             message, _ = messages.receive()
             if message is None or message.get("kill") == number:
                 _kill_session(pid)
             if message is None:
                 watched = watched[1:]
-
-
-def _process_handle(pid: int) -> int | None:
-    """A descriptor that is readable when the process has ended; None where the system has none."""
-    try:
-        return os.pidfd_open(pid)
-    except (AttributeError, OSError):
-        return None
 
 
 def _kill_session(pid: int) -> None:
@@ -205,18 +190,7 @@ def _end_orphans() -> None:
         except ChildProcessError:
             return
         if not ended:
-            for child in _children():
-                _kill_session(child)
+            with open(f"/proc/self/task/{os.getpid()}/children") as file:
+                for child in file.read().split():
+                    _kill_session(int(child))
             select.select([], [], [], 0.001)
-
-
-def _children() -> list[int]:
-    """The processes whose parent is this one."""
-    children = []
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with suppress(OSError, ValueError), open(f"/proc/{name}/stat", "rb") as file:
-                # The second field is a name in brackets, with anything in it.
-                if int(file.read().rpartition(b")")[2].split()[1]) == os.getpid():
-                    children.append(int(name))
-    return children

@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from torch import Tensor
@@ -22,7 +22,7 @@ from torch import Tensor
 from regard.school.sandbox.child import STARTED
 from regard.school.sandbox.folders import measure_folder, temporary_folder
 from regard.school.sandbox.limits import MiB, RunLimits
-from regard.school.sandbox.outcome import WORDS, Outcome, printable_text, read_failure, with_last_line
+from regard.school.sandbox.outcome import SENTENCES, Outcome, printable_text, read_failure, with_last_line
 from regard.school.sandbox.packets import MalformedPacket, pack, unpack
 from regard.school.sandbox.process import FORKS, Ended, RunCancelled, WorkerDied, WorkerProcess
 from regard.school.sandbox.protection import Protection, ProtectionReport
@@ -36,12 +36,12 @@ GRACE = 5.0  # seconds for a worker to end a job's process before it counts as d
 class Job:
     """A submission, the driver that uses it, and what the driver is given.
 
-    The driver is Python that we trust, as a path or as source. It defines `drive(submission, tensors, values)`, which
-    gets the imported submission (its path, unless `loads`) and returns a dict of tensors, or that and JSON values.
+    The driver is Python that we trust. It defines `drive(submission, tensors, values)`, which gets the imported
+    submission (its path, unless `loads`) and returns a dict of tensors, or that and JSON values.
     """
 
     submission: Path | str
-    driver: Path | str
+    driver: str
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     values: Any = None
     entry: str | None = None  # of a folder: the file to import; not needed if it has only one
@@ -77,13 +77,11 @@ class Worker:
         self,
         limits: RunLimits | None = None,
         protection: Protection | None = None,
-        *,
-        forks: bool = FORKS,
         process: WorkerProcess | None = None,
     ) -> None:
         self.limits = limits or RunLimits()
         self._wanted = protection or Protection.for_others()
-        self._forks, self._number, self._stopped = forks, 0, False
+        self._forks, self._number, self._stopped = FORKS if process is None else process.forks, 0, False
         self._process: WorkerProcess | None = process or self._started()
         # Asked a few times a second while a job runs; if it says yes, the job ends, and its run raises RunCancelled.
         self.is_cancelled: Callable[[], bool] = bool  # no
@@ -91,7 +89,7 @@ class Worker:
     def __enter__(self) -> Worker:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _started(self) -> WorkerProcess:
@@ -104,7 +102,6 @@ class Worker:
             process.hang_up()
 
     def close(self) -> None:
-        """End the worker's process."""
         if self._process is not None:
             self._process.close()
             self._process = None
@@ -117,7 +114,6 @@ class Worker:
 
     @property
     def is_confined(self) -> bool:
-        """Is it for other people's code?"""
         return self._wanted.confined
 
     def run(self, job: Job) -> Outcome:
@@ -126,64 +122,44 @@ class Worker:
         Raises ProtectionMissing if this system lacks a layer, and RunCancelled if `is_cancelled` said so.
         """
         try:
-            entry = find_entry(Path(job.submission), job.entry, links=not self._wanted.confined)
+            entry = find_entry(Path(job.submission), job.entry, links=not self.is_confined)
         except ValueError as error:
             return Outcome("not run", f"It was not run: {error}.")
+        reason = ""
         try:
-            return self._run(job, entry)
-        except WorkerDied:
-            if self._stopped:
-                raise
-            return self._run_again(job, entry)
+            for _ in range(2):  # the worker's process may have died for another reason than the submission
+                try:
+                    return self._run(job, entry)
+                except WorkerDied as error:
+                    if self._stopped:
+                        raise
+                    reason = printable_text(str(error), 2000)
         finally:
             if not self._forks and not self._stopped:
                 self.close()
                 self._process = self._started()  # warm for the next
-
-    def _run_again(self, job: Job, entry: str | None) -> Outcome:
-        """A second time, in a new worker: its process may have died for another reason than the submission."""
-        try:
-            return self._run(job, entry)
-        except WorkerDied as error:
-            if self._stopped:
-                raise
-            return Outcome("not run", f"It was not run: {printable_text(str(error), 2000)}, and again in a new one.")
+        return Outcome("not run", f"It was not run: {reason}, and again in a new one.")
 
     def _run(self, job: Job, entry: str | None) -> Outcome:
-        self._process = self._process or self._started()
+        process = self._process = self._process or self._started()
         self._number += 1
+        limits, received = job.limits or self.limits, Received()
+        places = {"submission": os.path.abspath(job.submission), "entry": entry, "working_folder": os.getcwd()}
+        rules = {"confined": self.is_confined, "imported": bool(self._wanted.imported), "limits": asdict(limits)}
+        values = {**places, **rules, "driver": job.driver, "values": job.values, "loads": job.loads}
         try:
-            with temporary_folder() as folder:
-                outcome = self._run_in(folder, self._process, job, entry)
+            report = process.wait_until_ready()
+            begin = time.monotonic()
+            with temporary_folder() as folder, _channels(job, {**values, "folder": str(folder)}) as (theirs, sources):
+                process.send_job(self._number, theirs)
+                _close(theirs)  # so that the end of the process is the end of what it writes
+                ended = self._supervise(process, folder, limits, received, sources)
         except BaseException:
             self.close()  # whatever it was, no process of a submission outlives this
             raise
+        outcome = judge(received, ended, limits, time.monotonic() - begin, report)
         if outcome.word == CANCELLED:
             raise RunCancelled
-        return outcome
-
-    def _run_in(self, folder: Path, process: WorkerProcess, job: Job, entry: str | None) -> Outcome:
-        report = process.wait_until_ready()
-        limits = job.limits or self.limits
-        values = {
-            "submission": os.path.abspath(job.submission),
-            "entry": entry,
-            "loads": job.loads,
-            "driver": job.driver.read_text() if isinstance(job.driver, Path) else job.driver,
-            "values": job.values,
-            "folder": str(folder),
-            "working_folder": os.getcwd(),
-            "confined": self._wanted.confined,
-            "imported": bool(self._wanted.imported),
-            "limits": asdict(limits),
-        }
-        received = Received()
-        begin = time.monotonic()
-        with _channels(pack(job.tensors, values)) as (theirs, (result, output)):
-            process.send_job(self._number, theirs)
-            _close(theirs)  # so that the end of the process is the end of what it writes
-            ended = self._supervise(process, folder, limits, received, {result: "result", output: "output"})
-        outcome = judge(received, ended, limits, time.monotonic() - begin, report)
         return outcome if self.is_confined else with_last_line(outcome, values["submission"])
 
     def _supervise(
@@ -254,13 +230,7 @@ def find_entry(path: Path, entry: str | None, *, links: bool) -> str | None:
 def judge(received: Received, ended: Ended, limits: RunLimits, seconds: float, report: ProtectionReport) -> Outcome:
     """How a run ended, from what is known for certain first and from what its process says last."""
     output = printable_text(received.output.decode("utf-8", "backslashreplace"), limits.output_bytes)
-
-    def outcome(word: str, sentence: str, **result: Any) -> Outcome:
-        return Outcome(
-            word, sentence, output=output, seconds=seconds, cpu_seconds=ended.cpu_seconds,
-            memory_bytes=ended.memory_bytes, protection=report, **result,
-        )  # fmt: skip
-
+    outcome = partial(Outcome, output=output, seconds=seconds, protection=report)
     if received.stopped:
         return outcome(*received.stopped)
     if not received.result.startswith(STARTED):
@@ -271,10 +241,11 @@ def judge(received: Received, ended: Ended, limits: RunLimits, seconds: float, r
         return outcome("out of time", f"It used {limits.cpu_seconds} s of processor time.")
     if code < 0:
         hint = "; the system may have run out of memory" if code == -signal.SIGKILL else ""
-        return outcome("killed", f"Its process was killed by {_signal(-code)}{hint}.")
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+        return outcome("killed", f"Its process was killed by {name}{hint}.")
     result = received.result[len(STARTED) :]
     if not result:
-        return outcome("ended early", WORDS["ended early"])
+        return outcome("ended early", SENTENCES["ended early"])
     try:
         tensors, values = unpack(result)
         if not isinstance(values, dict) or set(values) != {"failure", "values"}:
@@ -283,14 +254,10 @@ def judge(received: Received, ended: Ended, limits: RunLimits, seconds: float, r
     except ValueError as error:
         return outcome("malformed", f"What it returned is no result: {printable_text(str(error), 1000)}.")
     if failure is None:
-        return outcome("finished", WORDS["finished"], tensors=tensors, values=values["values"])
+        return outcome("finished", SENTENCES["finished"], tensors=tensors, values=values["values"])
     word = {"SystemExit": "ended early", "MemoryError": "out of memory"}.get(failure.type, "failed")
     message = f"{failure.type}: {failure.message}".rstrip(": ")
-    return outcome(word, f"It raised {message}" if word == "failed" else WORDS[word], failure=failure)
-
-
-def _signal(number: int) -> str:
-    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+    return outcome(word, f"It raised {message}" if word == "failed" else SENTENCES[word], failure=failure)
 
 
 def _too_much(what: str, limits: RunLimits) -> tuple[str, str]:
@@ -303,11 +270,6 @@ def _too_much(what: str, limits: RunLimits) -> tuple[str, str]:
 
 
 def _size(count: int) -> str:
-    """Bytes as people say it.
-
-    >>> _size(3 << 20), _size(1000)
-    ('3 MiB', '1000 bytes')
-    """
     return f"{count} bytes" if count % MiB else f"{count // MiB} MiB"
 
 
@@ -317,45 +279,36 @@ def _read_sources(
     """Read what has come from the result and the output; what is over, or too much, is read no more."""
     most = {"result": limits.result_bytes + len(STARTED), "output": limits.output_bytes}
     for descriptor, source in list(sources.items()):
-        is_too_much = _read(descriptor, getattr(received, source), most[source])
-        if is_too_much is not False:
-            if is_too_much:
-                received.stopped = received.stopped or _too_much(source, limits)
-            selector.unregister(descriptor)
-            del sources[descriptor]
-
-
-def _read(descriptor: int, into: bytearray, most: int) -> bool | None:
-    """Read what is there. True if it is more than `most`, None if there will be no more, False otherwise."""
-    while True:
+        into: bytearray = getattr(received, source)
         try:
-            data = os.read(descriptor, 1 << 16)
-        except BlockingIOError:
-            return False
-        if not data:
-            return None
-        left = most - len(into)
-        into += data[:left]
-        if len(data) > left:
-            return True
+            while data := os.read(descriptor, 1 << 16):
+                left = most[source] - len(into)
+                into += data[:left]
+                if len(data) > left:
+                    received.stopped = received.stopped or _too_much(source, limits)
+                    break
+        except BlockingIOError:  # there may be more
+            continue
+        selector.unregister(descriptor)
+        del sources[descriptor]
 
 
 @contextmanager
-def _channels(job: bytes) -> Iterator[tuple[list[int], tuple[int, int]]]:
+def _channels(job: Job, values: dict[str, Any]) -> Iterator[tuple[list[int], dict[int, str]]]:
     """Descriptors for the submission's process (job, result, output), to be closed; and our ends of the last two."""
     with ExitStack() as stack:
         file = stack.enter_context(tempfile.TemporaryFile())
-        file.write(job)
+        file.write(pack(job.tensors, values))
         file.seek(0)
-        ours, theirs = [], [os.dup(file.fileno())]
+        ours, theirs = {}, [os.dup(file.fileno())]
         stack.callback(_close, theirs)
-        for _ in range(2):
+        for name in ("result", "output"):
             reader, writer = os.pipe()
             stack.callback(os.close, reader)
             os.set_blocking(reader, False)
-            ours.append(reader)
+            ours[reader] = name
             theirs.append(writer)
-        yield theirs, (ours[0], ours[1])
+        yield theirs, ours
 
 
 def _close(descriptors: list[int]) -> None:
