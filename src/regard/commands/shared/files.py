@@ -22,11 +22,6 @@ PAGES, FIGURES = (".html", ".htm"), (".svg", ".png", ".pdf")
 _LONGEST_STEPS = 512  # tokens of a text whose steps are in the page unless --steps asks for others
 
 
-def is_page(output: str | None) -> bool:
-    """Is this the name of a page?"""
-    return output is not None and output.lower().endswith(PAGES)
-
-
 def check_output(output: str | None, kinds: Sequence[str], rule: str) -> None:
     """Refuse a file of another kind than these, a figure without matplotlib, and a directory that cannot be written to.
 

@@ -4,40 +4,44 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 TINY = "tiny"  # the trained model in the package
+HUB = "Model directory or name on the Hugging Face hub"
+
+
+def option(help: str, *flags: str, **settings: Any) -> Any:
+    """An option of a command; what a default of None does is said at the end of its help."""
+    return typer.Option(*flags, help=help, **settings)
+
+
+def argument(help: str, **settings: Any) -> Any:
+    """The same for an argument."""
+    return typer.Argument(help=help, **settings)
+
 
 Text = Annotated[
-    str | None,
-    typer.Argument(help="A sentence, a file, or - for standard input.", show_default="one that repeats itself"),
+    str | None, argument("A sentence, a file, or - for standard input. [default: one that repeats itself]")
 ]
-Model = Annotated[str, typer.Option(help="Model directory or name on the Hugging Face hub; tiny is in the package.")]
-Head = Annotated[
-    str | None, typer.Option(help="Show this head: 4.3, or 3 with --layer 4.", show_default="the clearest role")
-]
-To = Annotated[str, typer.Option(help="What a cut head hands over: 0, or mean, its mean over the text.")]
-All = Annotated[bool, typer.Option("--all", help="List every head, not only the first.", show_default="off")]
-Json = Annotated[bool, typer.Option("--json", help="Print all numbers as JSON.", show_default="off")]
-Open = Annotated[bool, typer.Option("--open", help="Open the page in a browser.", show_default="off")]
-MaxTokens = Annotated[int | None, typer.Option(help="Read at most this many tokens of each text.", show_default="all")]
-Device = Annotated[str, typer.Option(help="Device: cpu, cuda, …")]
+Model = Annotated[str, option(f"{HUB}; tiny is in the package.")]
+Head = Annotated[str | None, option("Show this head: 4.3, or 3 with --layer 4. [default: the clearest role]")]
+To = Annotated[str, option("What a cut head hands over: 0, or mean, its mean over the text.")]
+All = Annotated[bool, option("List every head, not only the first. [default: off]", "--all")]
+Json = Annotated[bool, option("Print all numbers as JSON. [default: off]", "--json")]
+Open = Annotated[bool, option("Open the page in a browser. [default: off]", "--open")]
+MaxTokens = Annotated[int | None, option("Read at most this many tokens of each text. [default: all]")]
+Device = Annotated[str, option("Device: cpu, cuda, …")]
 
 # What a page holds.
 Steps = Annotated[
-    str | None,
-    typer.Option(help="Layers whose steps are in the page: 1,4 or all.", show_default="the layer of the head"),
+    str | None, option("Layers whose steps are in the page: 1,4 or all. [default: the layer of the head]")
 ]
 Exact = Annotated[
-    str | None,
-    typer.Option(help="Heads of a long text whose every weight is in the page: 4.3,0.2.", show_default="none"),
+    str | None, option("Heads of a long text whose every weight is in the page: 4.3,0.2. [default: none]")
 ]
-Effect = Annotated[
-    bool,
-    typer.Option("--effect", help="Shade the heads of the page by what their absence costs.", show_default="off"),
-]
+Effect = Annotated[bool, option("Shade the heads of the page by what their absence costs. [default: off]", "--effect")]
 
 
 def command_line(command: str, *texts: str | None, model: str = TINY, max_tokens: int | None = None) -> str:
