@@ -203,8 +203,8 @@ class _TwoHeads:
 
     def print(self, again: str, every: bool, pictures: bool) -> None:
         """The statistics of both, and both drawn."""
+        from regard.show.terminal.heads import statistics_table
         from regard.show.terminal.heat_map import head_picture
-        from regard.show.terminal.two_heads import statistics_table
 
         width = terminal_width()
         print(f"\n  {self.run.title}\n\n{statistics_table(self.run.seen, self.heads, width)}")

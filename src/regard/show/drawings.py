@@ -5,5 +5,4 @@ from regard.show.page import write as write
 from regard.show.terminal import effects as effects
 from regard.show.terminal import heads as heads
 from regard.show.terminal import one_token as one_token
-from regard.show.terminal import probe as probe
 from regard.show.terminal import traces as traces

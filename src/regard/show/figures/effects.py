@@ -12,6 +12,7 @@ from regard.show.figures import canvas
 from regard.show.figures.cells import no_cells
 from regard.show.figures.colors import signed_scale
 from regard.show.figures.heads import draw_cells_of_heads, write_numbers
+from regard.show.terminal.table import signed
 from regard.support.drawing import as_figure
 
 _BAR = 0.22  # inches, the height of a bar
@@ -28,7 +29,7 @@ def _draw(effects: Effects, ax: Any, width: float | None) -> Any:
             values[key] = one.cost
     scale = signed_scale(float(np.abs(values).max()))
     cells = draw_cells_of_heads(ax, width, values, _title(effects), scale)
-    return canvas.fit_height(write_numbers(*cells, values, _signed), ax)
+    return canvas.fit_height(write_numbers(*cells, values, signed), ax)
 
 
 def _bars(effects: Effects, ax: Any, width: float | None) -> Any:
@@ -53,8 +54,3 @@ def _bars(effects: Effects, ax: Any, width: float | None) -> Any:
 def _title(effects: Effects) -> str:
     chosen = "drop of the chosen tokens' log-probability" if effects.measured.chosen is not None else None
     return f"{chosen or 'growth of the loss per token'} (nats)"
-
-
-def _signed(value: float) -> str:
-    text = f"{abs(value):.2f}"
-    return text if not float(text) else ("+" if value > 0 else "−") + text

@@ -21,7 +21,7 @@ from regard.show.figures.cells import layer_cells, no_cells, unmasked_cells
 from regard.show.figures.colors import amount_scale, ink_on, tint, weight_scale
 from regard.show.figures.one_head import TICKS, draw_bar
 from regard.show.palette import WEIGHTS
-from regard.show.terminal.marks import MARK, mark_notes, marked_layers
+from regard.show.terminal.heads import MARK, mark_notes, marked_layers
 from regard.support.drawing import as_figure
 
 _MAP = 64  # rows and columns of a small map

@@ -12,6 +12,7 @@ from regard.show.terminal.table import (
     html_table,
     legend_line,
     legend_table,
+    signed,
     terminal_width,
     text_table,
     wrapped,
@@ -90,7 +91,7 @@ def _worst(effects: Effects, one: Effect) -> str:
         return ""
     text, token, growth = place
     which = f" in text {text}" if len(effects.measured.losses) > 1 else ""
-    return f"{effects.label(text, token)} {_signed(growth, 1)}{which}"
+    return f"{effects.label(text, token)} {signed(growth, 1)}{which}"
 
 
 def _range(rest: Sequence[Effect]) -> str:
@@ -98,9 +99,4 @@ def _range(rest: Sequence[Effect]) -> str:
     values = [one.loss for one in rest if not math.isnan(one.loss)]
     if not values:
         return "without a loss"
-    return f"loss {_signed(min(values), 2)} to {_signed(max(values), 2)}"
-
-
-def _signed(value: float, digits: int) -> str:
-    size = f"{abs(value):.{digits}f}"
-    return size if not float(size) else ("+" if value > 0 else "−") + size
+    return f"loss {signed(min(values))} to {signed(max(values))}"

@@ -49,19 +49,21 @@ def heat_map(head: Head, width: int, text: int = 0) -> str:
         lines.append(" " * (label + 4) + "".join(_padded(shorten(key, cell - 1), cell) for key in keys).rstrip())
     top_keys, top_weights = (one[text, first:].tolist() for one in head.top(min(3, S)))
     for i, name in enumerate(queries[first:]):
-        bars = "".join(_bar(weight, seen).ljust(cell) for weight, seen in zip(weights[i], visible[i], strict=True))
+        cells = zip(weights[i].tolist(), visible[i].tolist(), strict=True)
+        bars = "".join((_bar(weight) if seen else " ").ljust(cell) for weight, seen in cells)
         row = f"  {_padded(shorten(name, label), -label)}  {bars}  "
         told = _fitting(strongest_in_words(keys, top_keys[i], top_weights[i], _LEAST), width - text_columns(row))
         lines.append((row + told).rstrip())
     noun = "position" if head.query_tokens is None else "token"
     if first:
         lines.append(f"  (the last {_ROWS} of {T} {noun}s)")
-    lines += ["", *wrapped_lines(f"A row is a {noun}; its bars add up to 1: {_scale()}", width)]
+    scale = " ".join(f"{_bar(weight)}\xa0{weight:g}" for weight in (0, 0.1, 0.25, 0.5, 1))  # · is near 0, █ is 1
+    lines += ["", *wrapped_lines(f"A row is a {noun}; its bars add up to 1: {scale}", width)]
     if head.record.across:
         lines.append("  Columns are of another text than rows: this is cross-attention.")
     if columns < S:
         lines.append(f"  Each column is {_sizes(S, columns)} {noun}s.")
-    return "\n".join([*lines, *marks_below(head.query_tokens, head.key_tokens, text, width)[1:]])
+    return "\n".join([*lines, *marks_below(head, text, width)])
 
 
 def means_in_lines(head: Head, width: int) -> list[str]:
@@ -73,9 +75,9 @@ def means_in_lines(head: Head, width: int) -> list[str]:
 
 def token_labels(texts: Sequence[TextTokens] | None, text: int, size: int) -> list[str]:
     """The labels of the tokens of one text, none too long for a table; numbers where the tokens are unknown."""
-    return (
-        [str(i) for i in range(size)] if texts is None else [shorten(label, _LONGEST) for label in texts[text].labels]
-    )
+    if texts is None:
+        return [str(i) for i in range(size)]
+    return [shorten(label, _LONGEST) for label in texts[text].labels]
 
 
 def strongest_in_words(labels: Sequence[str], keys: Sequence[int], weights: Sequence[float], least: float) -> str:
@@ -84,24 +86,20 @@ def strongest_in_words(labels: Sequence[str], keys: Sequence[int], weights: Sequ
     >>> strongest_in_words(["The", "cat"], keys=[1, 0, -1], weights=[0.9, 0.1, 0.0], least=0.05)
     'cat 0.90 · The 0.10'
     """
-    return " · ".join(
-        f"{labels[key]} {weight:.2f}" for key, weight in zip(keys, weights, strict=True) if key >= 0 and weight >= least
-    )
+    shown = [(key, weight) for key, weight in zip(keys, weights, strict=True) if key >= 0 and weight >= least]
+    return " · ".join(f"{labels[key]} {weight:.2f}" for key, weight in shown)
 
 
-def marks_below(
-    queries: Sequence[TextTokens] | None, keys: Sequence[TextTokens] | None, text: int, width: int
-) -> list[str]:
-    """What the marks in the labels mean."""
-    marks = dict.fromkeys(mark for texts in (queries, keys) if texts is not None for mark in texts[text].marks())
-    return ["", *(line for mark in marks for line in wrapped_lines(mark, width))] if marks else []
+def marks_below(head: Head, text: int, width: int) -> list[str]:
+    """What the marks in the labels of tokens mean."""
+    known = [texts[text] for texts in (head.query_tokens, head.key_tokens) if texts is not None]
+    marks = dict.fromkeys(mark for tokens in known for mark in tokens.marks())
+    return [line for mark in marks for line in wrapped_lines(mark, width)]
 
 
-def _bar(weight: Tensor, visible: Tensor) -> str:
+def _bar(weight: float) -> str:
     """A bar as high as the weight; by weight^0.6, so that small weights differ."""
-    if not visible:
-        return " "
-    return _LEVELS[min(len(_LEVELS) - 1, round(float(weight) ** 0.6 * (len(_LEVELS) - 1)))]
+    return _LEVELS[min(len(_LEVELS) - 1, round(weight**0.6 * (len(_LEVELS) - 1)))]
 
 
 def _fitting(keys: str, width: int) -> str:
@@ -132,12 +130,6 @@ def _pooled(values: Tensor, columns: int) -> Tensor:
         return values
     place = torch.arange(size) * columns // size
     return torch.zeros(rows, columns, dtype=values.dtype).index_add_(1, place, values)
-
-
-def _scale() -> str:
-    """What a bar stands for, in a few words: · is near 0, █ is 1."""
-    marks = [(0.0, "0"), (0.1, "0.1"), (0.25, "0.25"), (0.5, "0.5"), (1.0, "1")]
-    return " ".join(f"{_bar(torch.tensor(weight), torch.tensor(True))}\xa0{name}" for weight, name in marks)
 
 
 def _sizes(size: int, columns: int) -> str:

@@ -27,15 +27,7 @@ def _token_as_text(
     lines = [f"  {_heading(token)}", "", text_table(_COLUMNS, rows, width, words=4, cut={2: 24, 3: 12})]
     if len(shown) < len(token):
         lines.append(f"  … and {len(token) - _FEW} more heads: {more}")
-    head = token[0].head
-    return "\n".join(
-        [
-            *lines,
-            "",
-            *wrapped_lines(_ORDER, width),
-            *marks_below(head.query_tokens, head.key_tokens, token.text, width)[1:],
-        ]
-    )
+    return "\n".join([*lines, "", *wrapped_lines(_ORDER, width), *marks_below(token[0].head, token.text, width)])
 
 
 @as_html.register
@@ -53,15 +45,11 @@ def _heading(token: TokenInHeads) -> str:
 
 def _row(one: TokenInHead, token: TokenInHeads) -> list[Cell]:
     head = one.head
-    keys = token_labels(head.key_tokens, token.text, len(one.weights))
-    queries = token_labels(head.query_tokens, token.text, len(one.received))
-    largest = one.weights.topk(min(_KEYS, len(one.weights)))
     others = one.received.nan_to_num(0.0)
     others = torch.where(torch.arange(len(others), device=others.device) == token.position, 0.0, others)
-    by = others.topk(min(_QUERIES, len(others)))
-    return [
-        f"{head.layer}.{head.head}",
-        head.role.name,
-        strongest_in_words(keys, largest.indices.tolist(), largest.values.tolist(), _LEAST),
-        strongest_in_words(queries, by.indices.tolist(), by.values.tolist(), _LEAST),
-    ]
+    row: list[Cell] = [f"{head.layer}.{head.head}", head.role.name]
+    for texts, weights, most in ((head.key_tokens, one.weights, _KEYS), (head.query_tokens, others, _QUERIES)):
+        largest = weights.topk(min(most, len(weights)))
+        labels = token_labels(texts, token.text, len(weights))
+        row.append(strongest_in_words(labels, largest.indices.tolist(), largest.values.tolist(), _LEAST))
+    return row

@@ -25,7 +25,7 @@ _MEANINGS = {
 
 def heads_of(step: Step) -> int:
     """How many matrices this step has; 1 where heads are not told apart."""
-    value = _one_text(step.value)
+    value = step.value[0] if step.value.dim() > 2 else step.value  # the ladder's first rung has no batch
     return 1 if value.dim() < 3 else value.shape[1 if re.sub(r" \d+$", "", step.name) in _TOKENS_FIRST else 0]
 
 
@@ -64,11 +64,6 @@ def step_matrix(
     of_head = f"; {first} to {last - 1} are those of head {head}" if share else ""
     legend = f"Row: a token. Column: one of its {channels} numbers, its channels{of_head}."
     return table, _lines(width, legend, marks_legend(tokens))
-
-
-def _one_text(value: Tensor) -> Tensor:
-    """The first text of a batch; the ladder's first rung has none."""
-    return value[0] if value.dim() > 2 else value
 
 
 def _lines(width: int, *parts: str) -> str:

@@ -43,10 +43,8 @@ def wrapped(text: str, width: int, indent: str = "  ", then: str | None = None) 
       Each row sums to 1.
       · is hidden.
     """
-    after = indent if then is None else then
-    return textwrap.fill(
-        as_printed(text), width, initial_indent=indent, subsequent_indent=after, break_on_hyphens=False
-    )
+    wrapper = textwrap.TextWrapper(width, indent, indent if then is None else then, break_on_hyphens=False)
+    return wrapper.fill(as_printed(text))
 
 
 def wrapped_lines(text: str, width: int) -> list[str]:
@@ -91,8 +89,9 @@ def text_table(
     """
     texts = [[as_printed(_text(cell)) for cell in row] for row in ([columns] if columns else []) + list(rows)]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
-    left = _aligned_left(rows, len(widths), words)
     shown = len(widths)
+    only_words = [all(isinstance(row[i], str) for row in rows) for i in range(shown)]
+    left = only_words if words is None else [i < words for i in range(shown)]
     if width is not None and cut and widths:
         widths = _shortened(widths, width, cut)
     elif width is not None:
@@ -103,25 +102,15 @@ def text_table(
         line = (("→ " if number == marked else "  ") + "  ".join(cells)).rstrip()
         lines.append(line if width is None or cut else shorten(line, width))
     if width is not None and shown < len(widths):
-        lines += _not_shown(columns[shown:] or [f"the last {len(widths) - shown}"], width)
+        names = ", ".join(columns[shown:]) or f"the last {len(widths) - shown}"
+        note = f"not shown at this width: {names}"
+        lines += textwrap.wrap(note, max(width, 10), initial_indent="  ", subsequent_indent="    ")
     return "\n".join(lines)
-
-
-def _aligned_left(rows: Sequence[Sequence[Cell]], count: int, words: int | None) -> list[bool]:
-    """Which columns are aligned left: the first so many, or those without numbers."""
-    if words is not None:
-        return [i < words for i in range(count)]
-    return [all(isinstance(row[i], str) for row in rows) for i in range(count)]
 
 
 def _padded(text: str, width: int, left: bool) -> str:
     text = shorten(text, width)
     return text.ljust(width) if left else text.rjust(width)
-
-
-def _not_shown(names: Sequence[str], width: int) -> list[str]:
-    text = f"not shown at this width: {', '.join(names)}"
-    return textwrap.wrap(text, max(width, 10), initial_indent="  ", subsequent_indent="    ")
 
 
 def legend_table(legend: Mapping[str, str], width: int) -> str:
@@ -204,10 +193,19 @@ def same_digits(values: Sequence[float | None]) -> list[str]:
     return ["-" if v is None else f"{v:.{digits}f}" for v in values]
 
 
+def signed(value: float, digits: int = 2) -> str:
+    """A number with its sign, unless it is shown as 0.
+
+    >>> signed(-0.031), signed(0.001)
+    ('−0.03', '0.00')
+    """
+    size = f"{abs(value):.{digits}f}"
+    return size if not float(size) else ("+" if value > 0 else "−") + size
+
+
 def _text(cell: Cell) -> str:
     if isinstance(cell, str):
         return cell
     if isinstance(cell, Signed) and not math.isnan(cell):
-        size = f"{abs(cell):.2f}"
-        return size if not float(size) else ("+" if cell > 0 else "−") + size
+        return signed(cell)
     return "·" if math.isnan(cell) else f"{cell:.2f}" if abs(cell) < 1000 else f"{cell:.0f}"
