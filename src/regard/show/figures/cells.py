@@ -12,12 +12,11 @@ import numpy as np
 import torch
 
 from regard.heads.measure.on_demand import cells
-from regard.heads.report import visible_keys
 from regard.heads.report.texts import texts_of
 from regard.heads.report.views import Head, Index, SeenLayer, index, words_to_numbers
+from regard.heads.report.visible_keys import visible_cells
 
 LONGEST = 512  # queries or keys that are drawn one by one
-_BLOCK = 64  # rows of the mask at a time
 
 
 @dataclass(frozen=True)
@@ -27,9 +26,9 @@ class Cells:
     values: Any  # a masked array, rows × columns
     rows: list[int]  # the query of each row, or the first of several
     cols: list[int]
-    pooled: bool = False
-    queries: int = 0  # of the text
-    keys: int = 0
+    pooled: bool
+    queries: int  # of the text
+    keys: int
 
 
 def head_cells(head: Head, text: int, rows: Index, cols: Index) -> Cells:
@@ -39,17 +38,17 @@ def head_cells(head: Head, text: int, rows: Index, cols: Index) -> Cells:
     texts = texts_of(head.record)
     chosen = index(words_to_numbers(rows, texts.queries, texts.unknown, text), T, "row", torch.device("cpu"))
     keys = index(words_to_numbers(cols, texts.keys, texts.unknown, text), S, "column", torch.device("cpu"))
-    if not len(chosen) or not len(keys):
-        raise ValueError(
-            f"a map needs a query and a key at least; {len(chosen)} queries and {len(keys)} keys are chosen"
-        )
-    if max(len(chosen), len(keys)) > LONGEST:
+    down, across = len(chosen), len(keys)
+    if not down or not across:
+        raise ValueError(f"a map needs a query and a key at least; {down} queries and {across} keys are chosen")
+    if max(down, across) > LONGEST:
         if rows is not None or cols is not None:
             raise ValueError(
-                f"at most {LONGEST} rows and columns are drawn one by one, and {len(chosen)} rows and {len(keys)} "
+                f"at most {LONGEST} rows and columns are drawn one by one, and {down} rows and {across} "
                 f"columns are chosen; choose fewer with rows=slice(0, {LONGEST}), cols=…, or neither for a pooled map"
             )
-        return _pooled(head, _visible(head, text, LONGEST)[head.head], text, LONGEST)
+        visible = visible_cells(head.record, LONGEST)[text, head.head].numpy()
+        return _pooled(head, visible, text, LONGEST)
     weights = head.weights(chosen, keys, text)[0].float().cpu().numpy()
     hidden = ~head.visible(chosen)[text][:, keys].cpu().numpy()
     return Cells(np.ma.array(weights, mask=hidden), chosen.tolist(), keys.tolist(), False, T, S)
@@ -58,7 +57,7 @@ def head_cells(head: Head, text: int, rows: Index, cols: Index) -> Cells:
 def layer_cells(layer: SeenLayer, text: int, most: int) -> list[Cells]:
     """A small map of each head, of at most so many rows and columns."""
     layer.record.need("plot()")
-    visible = _visible(layer, text, most)
+    visible = visible_cells(layer.record, most)[text].numpy()
     return [_pooled(head, visible[head.head], text, most) for head in layer]
 
 
@@ -79,11 +78,6 @@ def _pooled(head: Head, visible: Any, text: int, most: int) -> Cells:
     pooled = max(T, S) > most
     rows, cols = (np.unique(_cell_of(size, most), return_index=True)[1].tolist() for size in (T, S))
     return Cells(np.ma.array(share, mask=~visible), rows, cols, pooled, T, S)
-
-
-def _visible(view: Head | SeenLayer, text: int, most: int) -> Any:
-    """(H, rows, cols) bool: the cells with at least one key that a query may see."""
-    return visible_keys.visible_cells(view.record, most)[text].numpy()
 
 
 def _cell_of(size: int, most: int) -> Any:

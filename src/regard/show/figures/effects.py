@@ -39,8 +39,11 @@ def _bars(effects: Effects, ax: Any, width: float | None) -> Any:
     chosen = effects.measured.chosen is not None
     noise = [one.logprob_noise if chosen else one.noise for one in order]
     errors = None if any(map(math.isnan, noise)) else noise
-    scale = signed_scale(1.0)
-    look = {"color": scale["cmap"](0.75), "height": 0.7, "error_kw": {"elinewidth": 0.8, "ecolor": canvas.INK}}
+    look = {
+        "color": signed_scale(1.0)["cmap"](0.75),
+        "height": 0.7,
+        "error_kw": {"elinewidth": 0.8, "ecolor": canvas.INK},
+    }
     axes.barh(range(len(order)), [one.cost for one in order], xerr=errors, **look)
     axes.set_ylim(len(order) - 0.5, -0.5)
     canvas.label_axis(axes.yaxis, [float(i) for i in range(len(order))], [one.name for one in order])
@@ -52,5 +55,6 @@ def _bars(effects: Effects, ax: Any, width: float | None) -> Any:
 
 
 def _title(effects: Effects) -> str:
-    chosen = "drop of the chosen tokens' log-probability" if effects.measured.chosen is not None else None
-    return f"{chosen or 'growth of the loss per token'} (nats)"
+    if effects.measured.chosen is not None:
+        return "drop of the chosen tokens' log-probability (nats)"
+    return "growth of the loss per token (nats)"
