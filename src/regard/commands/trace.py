@@ -137,7 +137,7 @@ def _print_ladder(step: str, everything: bool) -> None:
 
 def _print_heads(steps: Trace, name: str, words: list[str]) -> str:
     """Print the matrix of each head of a step; return the legend."""
-    from regard.show.terminal.step_matrix import heads_of, step_matrix
+    from regard.show.terminal.weights import heads_of, step_matrix
 
     step = steps.find(name)
     count, legend = heads_of(step), ""

@@ -92,7 +92,7 @@ def measure_effects(opened: Sequence[ModelWithText], **options: Any) -> Effects:
 
 def step_of_head(opened: ModelWithText, head: Head, name: str) -> tuple[Trace, str, str]:
     """The steps of a head's layer; of the step of this name a heading, and its matrix with a legend."""
-    from regard.show.terminal.step_matrix import belongs_to_a_head, step_matrix
+    from regard.show.terminal.weights import belongs_to_a_head, step_matrix
     from regard.traces.one_layer import trace_layer
 
     steps = trace_layer(opened.model, head.layer, **opened.inputs)

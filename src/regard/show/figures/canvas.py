@@ -1,4 +1,4 @@
-"""What all figures share: matplotlib on demand, sizes in inches, text that is never read as a formula, files.
+"""What all figures share: matplotlib on demand, sizes in inches, text that is never read as a formula, colours, files.
 
 Nothing here changes rcParams or shows a window: fonts come from the caller's settings, sizes are given to each text.
 """
@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from regard.show.palette import POWER, SIGNED, WEIGHTS, amounts_of_light, palette
 from regard.show.terminal.weights import short_label
 from regard.support.files import atomically
 
@@ -17,6 +20,7 @@ COLUMN, PAGE = 3.3, 6.9  # inches: one column of a paper, and two
 POINTS = 8.0  # of all text
 LINE = 9.5  # points from one line to the next
 INK, QUIET, RULE = "#1a1c20", "#6b7078", "#e2e3df"
+COLORS = 256  # of a scale
 _HIGHEST = 9.0  # inches of a figure
 _MARGIN = 2 / 72
 _LONGEST = 16  # characters of a token's label
@@ -169,3 +173,34 @@ def _root(thing: Any) -> Any:
     if figure is None or not hasattr(figure, "canvas"):
         raise ValueError(f"a figure or an Axes is saved, not a {type(thing).__name__}")
     return figure.canvas.figure
+
+
+def weight_scale() -> dict[str, Any]:
+    """Colours and norm for weights between 0 and 1; a masked cell has no colour."""
+    return {"cmap": _map("weights", WEIGHTS), "norm": matplotlib("colors").PowerNorm(POWER, vmin=0, vmax=1)}
+
+
+def amount_scale(most: float) -> dict[str, Any]:
+    """The same colours for other amounts, from 0 to `most` in even steps."""
+    return {"cmap": _map("weights", WEIGHTS), "norm": matplotlib("colors").Normalize(0, most or 1)}
+
+
+def signed_scale(most: float) -> dict[str, Any]:
+    """Colours and norm for numbers between −most and most."""
+    both = ((lambda x: np.sign(x) * np.abs(x) ** POWER), (lambda x: np.sign(x) * np.abs(x) ** (1 / POWER)))
+    return {"cmap": _map("signed", SIGNED), "norm": matplotlib("colors").FuncNorm(both, -(most or 1), most or 1)}
+
+
+def ink_on(color: Any) -> str:
+    """Black or white, whichever is easier to read on this colour."""
+    return "#000000" if float(amounts_of_light(np.asarray(color)[:3]) @ (0.2126, 0.7152, 0.0722)) > 0.179 else "#ffffff"
+
+
+def tint(color: str, share: float) -> Any:
+    """So much of this colour on white."""
+    return 1 - share * (1 - np.array(matplotlib("colors").to_rgb(color)))
+
+
+def _map(name: str, anchors: dict[float, str]) -> Any:
+    colors = matplotlib("colors").ListedColormap(palette(anchors, COLORS), f"regard {name}")
+    return colors.with_extremes(bad=(0, 0, 0, 0))

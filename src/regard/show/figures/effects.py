@@ -9,8 +9,8 @@ import numpy as np
 
 from regard.heads.change.effects import Effects
 from regard.show.figures import canvas
+from regard.show.figures.canvas import signed_scale
 from regard.show.figures.cells import no_cells
-from regard.show.figures.colors import signed_scale
 from regard.show.figures.heads import draw_cells_of_heads, write_numbers
 from regard.show.terminal.table import signed
 from regard.support.drawing import as_figure

@@ -16,8 +16,8 @@ from regard.heads.report.report import Seen
 from regard.heads.report.roles import ROLES
 from regard.heads.report.views import place
 from regard.show.figures import canvas
+from regard.show.figures.canvas import amount_scale, ink_on, tint, weight_scale
 from regard.show.figures.cells import layer_cells, no_cells, unmasked_cells
-from regard.show.figures.colors import amount_scale, ink_on, tint, weight_scale
 from regard.show.figures.one_head import TICKS, draw_bar
 from regard.show.palette import WEIGHTS
 from regard.show.terminal.heads import MARK, Heads, mark_notes, marked_layers

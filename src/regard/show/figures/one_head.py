@@ -11,8 +11,8 @@ import numpy as np
 
 from regard.heads.report.views import Head, Index, place
 from regard.show.figures import canvas
+from regard.show.figures.canvas import ink_on, weight_scale
 from regard.show.figures.cells import Cells, head_cells, unmasked_cells
-from regard.show.figures.colors import ink_on, weight_scale
 from regard.show.terminal.heads import MARK
 from regard.support.drawing import as_figure
 from regard.support.tokens import TextTokens

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from regard.show.figures import canvas
-from regard.show.figures.colors import signed_scale, weight_scale
-from regard.show.terminal.step_matrix import heads_of, matrix_of
+from regard.show.figures.canvas import signed_scale, weight_scale
 from regard.show.terminal.table import shorten
 from regard.show.terminal.traces import shown_steps
+from regard.show.terminal.weights import heads_of, matrix_of
 from regard.support.drawing import as_figure
 from regard.traces.lineage import Step
 from regard.traces.meanings import MATRICES

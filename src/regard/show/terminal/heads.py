@@ -20,16 +20,7 @@ from regard.heads.report.compare import Change, Comparison, HeadSummary
 from regard.heads.report.head_list import HeadList
 from regard.heads.report.report import Seen
 from regard.heads.report.roles import ROLES
-from regard.show.terminal.table import (
-    Cell,
-    Signed,
-    html_table,
-    legend_line,
-    legend_table,
-    terminal_width,
-    text_table,
-    wrapped_lines,
-)
+from regard.show.terminal.table import Cell, Signed, html_table, legend_table, terminal_width, text_table, wrapped_lines
 from regard.support.drawing import as_html, as_text
 from regard.support.printable import printable, styled
 
@@ -83,8 +74,8 @@ def _seen_as_text(
 def _seen_as_html(seen: Seen) -> str:
     columns, rows = _rows_of(_chosen(seen, None))
     last = f"{_left_out(rows[_FEW:])}. All of them: seen.table(all=True). " if len(rows) > _FEW else ""
-    below = "; ".join([last + legend_line(legend(columns)), *mark_notes(seen.portraits())])
-    return html_table(_heading(seen, 80).strip(), columns, rows[:_FEW], below)
+    notes = mark_notes(seen.portraits())
+    return html_table(_heading(seen, 80).strip(), columns, rows[:_FEW], last, legend(columns), notes)
 
 
 @as_text.register
@@ -104,7 +95,7 @@ def _head_list_as_text(heads: HeadList, width: int | None = None, all: bool = Fa
 def _head_list_as_html(heads: HeadList) -> str:
     columns, rows = _rows_of(_listed(heads))
     last = f"… and {len(rows) - _FEW} more. " if len(rows) > _FEW else ""
-    return html_table(f"{len(heads)} {heads.what}", columns, rows[:_FEW], last + legend_line(legend(columns)))
+    return html_table(f"{len(heads)} {heads.what}", columns, rows[:_FEW], last, legend(columns))
 
 
 @as_text.register
@@ -127,7 +118,7 @@ def _comparison_as_html(comparison: Comparison) -> str:
     heading = f"{len(comparison)} of {comparison.heads} heads, after − before"
     last = f"{_more_changes(len(comparison) - _FEW)}. " if len(comparison) > _FEW else ""
     columns, rows = _change_rows(comparison[:_FEW])
-    return html_table(heading, columns, rows, last + legend_line(legend(columns)))
+    return html_table(heading, columns, rows, last, legend(columns))
 
 
 def _chosen(seen: Seen, layer: int | str | None) -> Heads:
@@ -278,7 +269,7 @@ def _probe_as_text(report: ProbeReport, width: int | None = None, all: bool = Fa
 @as_html.register
 def _probe_as_html(report: ProbeReport) -> str:
     columns, rows, count = _probe_rows(report)
-    return html_table(report.what, columns, rows[:_FEW_PROBED], f"{count}. {legend_line(_PROBE_LEGEND)}")
+    return html_table(report.what, columns, rows[:_FEW_PROBED], f"{count}. ", _PROBE_LEGEND)
 
 
 def _probe_rows(report: ProbeReport) -> tuple[list[str], list[list[Cell]], str]:

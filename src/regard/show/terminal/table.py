@@ -118,11 +118,6 @@ def legend_table(legend: Mapping[str, str], width: int) -> str:
     return text_table([], list(legend.items()), width, cut={1: 20})
 
 
-def legend_line(legend: Mapping[str, str]) -> str:
-    """The same in one line, for a notebook."""
-    return "; ".join(f"{name}: {text}" for name, text in legend.items())
-
-
 def _shortened(widths: Sequence[int], width: int, cut: Mapping[int, int]) -> list[int]:
     """The widths of columns, those in `cut` reduced from the first to the last until a line has at most `width`."""
     widths = list(widths)
@@ -137,19 +132,27 @@ def _shortened(widths: Sequence[int], width: int, cut: Mapping[int, int]) -> lis
 
 
 def html_table(
-    heading: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]], last: str = "", *, left: bool = False
+    heading: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Cell]],
+    last: str = "",
+    legend: Mapping[str, str] | None = None,
+    notes: Sequence[str] = (),
+    *,
+    left: bool = False,
 ) -> str:
     """A table for a notebook; every string is escaped.
 
     >>> print(html_table("1 layer", ["head"], [["<b>"]]))
     <p>1 layer</p><table><thead><tr><th>head</th></tr></thead><tbody><tr><td>&lt;b&gt;</td></tr></tbody></table>
 
-    last: a line below the table. left: align cells left, which a notebook does only on request.
+    last, legend, notes: below the table, one after the other. left: align cells left, which a notebook does not.
     """
     style = " style='text-align:left'" if left else ""
     head = "".join(f"<th{style}>{html.escape(name)}</th>" for name in columns)
     lines = ("".join(f"<td{style}>{html.escape(_text(cell))}</td>" for cell in row) for row in rows)
     body = "".join(f"<tr>{line}</tr>" for line in lines)
+    last += "; ".join([*(f"{name}: {text}" for name, text in (legend or {}).items()), *notes])
     end = f"<p>{html.escape(last)}</p>" if last else ""
     return f"<p>{html.escape(heading)}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{end}"
 
@@ -179,18 +182,6 @@ def text_columns(text: str) -> int:
     from rich.cells import cell_len  # not needed by most texts
 
     return cell_len(text)
-
-
-def same_digits(values: Sequence[float | None]) -> list[str]:
-    """The numbers of one column with the same number of decimals, enough to tell the smallest apart.
-
-    >>> same_digits([0.5, 12.0, None])
-    ['0.500', '12.000', '-']
-    """
-    known = [v for v in values if v is not None]
-    least, most = min(known, default=1.0), max(known, default=1.0)
-    digits = 1 if least >= 100 or most >= 9999 else 2 if least >= 10 or most >= 999 else 3
-    return ["-" if v is None else f"{v:.{digits}f}" for v in values]
 
 
 def signed(value: float, digits: int = 2) -> str:
