@@ -80,7 +80,6 @@ class WatchMode:
         return bool(self._saved_ahead) or any(key in self._keys_ahead for key in _QUIT)
 
     def press(self, key: str, checker: AnswerChecker) -> None:
-        """Do what a key asks for."""
         self.message = ""
         is_list, self.is_list = self.is_list, False
         if key == "h":
@@ -131,7 +130,6 @@ class WatchMode:
         self.draw()
 
     def draw(self) -> None:
-        """Write the whole screen."""
         width = terminal_width()
         blocks = []
         if self.is_list:

@@ -20,26 +20,22 @@ from regard.show.page.long import GRID, LONGEST_EXACT, LongLayer
 
 @dataclass(frozen=True)
 class ExactHeads:
-    """The weights of heads for one text, and which cells the mask leaves visible; with the methods of a LongLayer."""
+    """The weights of heads for one text, and which cells the mask leaves visible; its methods are those of LongLayer."""
 
     weights: Float[Tensor, "H T S"]
     visible: Bool[Tensor, "H T S"]
 
     @property
     def encoding(self) -> Encoding:
-        """The most exact one."""
         return Encoding("linear16", is_triangle(self.visible))
 
     def block(self, head: int, encoding: Encoding) -> bytes:
-        """One head as bytes, not compressed."""
         return encode(self.weights[head], self.visible[head], encoding)
 
     def thumbnails(self, most: int) -> bytes:
-        """All heads as small pictures."""
         return b"".join(thumbnail(*one, most).tobytes() for one in zip(self.weights, self.visible, strict=True))
 
     def strongest(self) -> bytes:
-        """The largest weight of each query of each head, and its key."""
         return strongest_keys(self.weights, self.visible)
 
 

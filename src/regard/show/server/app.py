@@ -24,16 +24,7 @@ from starlette.routing import Route
 from regard.show.page.html import served_html
 from regard.show.page.payload import PageData
 from regard.show.server.guard import Guard, known_hosts
-from regard.show.server.limits import (
-    Busy,
-    Limits,
-    TooLarge,
-    Turns,
-    check_cut,
-    check_text,
-    in_thread,
-    read_question,
-)
+from regard.show.server.limits import Busy, Limits, TooLarge, Turns, check_cut, check_text, in_thread, read_question
 
 # Model and text, and where it cuts also the head to cut, to what the page shows; a ValueError is the person's mistake.
 See = Callable[..., PageData]
@@ -137,13 +128,11 @@ class KeptReport:
 
     @staticmethod
     def of(data: PageData) -> KeptReport:
-        """What is kept of a page."""
         text = json.dumps(data.document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         return KeptReport(text.encode(), data.blocks)
 
     @property
     def size(self) -> int:
-        """In bytes."""
         return len(self.document) + sum(map(len, self.blocks.values()))
 
 

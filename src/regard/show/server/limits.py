@@ -83,9 +83,8 @@ def check_text(text: object, limits: Limits) -> str:
     if not isinstance(text, str):
         raise HTTPException(400, f"text must be a string, not {type(text).__name__}")
     if len(text) > limits.characters:
-        raise HTTPException(
-            413, f"the text has {len(text):,} characters; at most {limits.characters:,} are read. Shorten it."
-        )
+        most = f"at most {limits.characters:,} are read. Shorten it."
+        raise HTTPException(413, f"the text has {len(text):,} characters; {most}")
     if not text.strip():
         raise HTTPException(400, "the text is empty; type at least a word")
     try:
@@ -113,9 +112,7 @@ class Turns:
     """A bounded number of turns at a time; others wait, in order, up to a bounded number and time."""
 
     def __init__(self, limits: Limits) -> None:
-        self.limits = limits
-        self.running = 0
-        self.waiting = 0
+        self.limits, self.running, self.waiting = limits, 0, 0
         self._free = asyncio.Semaphore(limits.running)
 
     @asynccontextmanager
