@@ -9,11 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 
 from regard.commands.shared import options
 from regard.commands.shared.files import PAGES, announce, check_output, read_contents, write_runs
-from regard.commands.shared.head_names import read_heads, read_to
-from regard.commands.shared.options import HUB, TINY, argument, check_max_tokens, command_line, option, refuse
+from regard.commands.shared.options import (
+    HUB,
+    TINY,
+    argument,
+    check_max_tokens,
+    command_line,
+    option,
+    read_heads,
+    read_to,
+    refuse,
+)
 from regard.commands.shared.runs import LONGEST_KEPT, TitledRun, measure_effects, open_texts, watch_text
-from regard.commands.shared.texts import read_text
-from regard.commands.shared.titles import model_titles, text_titles
+from regard.commands.shared.texts import model_titles, read_text, text_titles
 from regard.show.terminal.table import terminal_width
 from regard.support.drawing import as_text
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from regard.commands.shared import options
 from regard.commands.shared.files import FIGURES, check_output, check_save
-from regard.commands.shared.head_names import read_heads, read_to
-from regard.commands.shared.options import TINY, argument, check_max_tokens, command_line, option
+from regard.commands.shared.options import TINY, argument, check_max_tokens, command_line, option, read_heads, read_to
 from regard.commands.shared.runs import measure_effects, open_texts
 from regard.commands.shared.texts import read_text
 from regard.show.terminal.table import terminal_width

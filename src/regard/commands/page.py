@@ -6,8 +6,7 @@ from typing import Annotated
 
 from regard.commands.shared import options
 from regard.commands.shared.files import FIGURES, PAGES, announce, check_output, read_contents, write_runs
-from regard.commands.shared.head_names import read_head
-from regard.commands.shared.options import TINY, check_max_tokens, option, refuse
+from regard.commands.shared.options import TINY, check_max_tokens, option, read_head, refuse
 from regard.commands.shared.runs import TitledRun, measure_effects, open_texts, watch_text
 from regard.commands.shared.texts import read_text
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from regard.commands.shared import options
 from regard.commands.shared.files import check_save
-from regard.commands.shared.head_names import read_head
-from regard.commands.shared.options import TINY, check_max_tokens, command_line, option
+from regard.commands.shared.options import TINY, check_max_tokens, command_line, option, read_head
 from regard.commands.shared.runs import LONGEST_KEPT, TitledRun, open_texts, step_of_head, watch_text
 from regard.commands.shared.texts import read_text
 from regard.show.terminal.table import terminal_width

@@ -6,8 +6,7 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
-from regard.commands.shared.head_names import read_head
-from regard.commands.shared.options import TINY, argument, option, refuse
+from regard.commands.shared.options import TINY, argument, option, read_head, refuse
 from regard.commands.shared.runs import open_texts, step_of_head, watch_text
 from regard.show.terminal.table import terminal_width, wrapped
 

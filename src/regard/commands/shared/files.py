@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
-from regard.commands.shared.head_names import blamed_on, read_heads
+from regard.commands.shared.options import blamed_on, read_heads
 
 if TYPE_CHECKING:
     from regard.commands.shared.runs import TitledRun

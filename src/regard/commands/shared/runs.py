@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from regard.commands.shared.head_names import blamed_on
+from regard.commands.shared.options import blamed_on
 from regard.commands.terminal.progress import progress_bar
 from regard.show.terminal.table import terminal_width
 from regard.support.argument_names import named_as_flags

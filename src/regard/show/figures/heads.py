@@ -1,6 +1,7 @@
 """All heads of a report in one figure, layers down and heads across: as small maps, or as cells coloured by a number.
 
-Or over the layers: a dot for each head, and the mean as a line.
+Or over the layers: a dot for each head, and the mean as a line. Effects of cuts are cells, or bars where a cut is not a
+single head.
 """
 
 from __future__ import annotations
@@ -11,16 +12,18 @@ from typing import Any
 
 import numpy as np
 
+from regard.heads.change.effects import Effects
 from regard.heads.measure.registry import AVERAGED, BY_NAME
 from regard.heads.report.report import Seen
 from regard.heads.report.roles import ROLES
 from regard.heads.report.views import place
 from regard.show.figures import canvas
-from regard.show.figures.canvas import amount_scale, ink_on, tint, weight_scale
+from regard.show.figures.canvas import amount_scale, ink_on, signed_scale, tint, weight_scale
 from regard.show.figures.cells import layer_cells, no_cells, unmasked_cells
 from regard.show.figures.one_head import TICKS, draw_bar
 from regard.show.palette import WEIGHTS
 from regard.show.terminal.heads import MARK, Heads, mark_notes, marked_layers
+from regard.show.terminal.table import signed
 from regard.support.drawing import as_figure
 
 _MAP = 64  # rows and columns of a small map
@@ -30,6 +33,7 @@ _TINT = 0.3  # of a role's colour in its cells
 _SMALL = 7.0  # points of a caption
 _FREE = 0.62  # of a small map's width, free for its caption
 _OVER_LAYERS = 0.62  # of its width, the height of a figure over layers
+_BAR = 0.22  # inches, the height of a bar
 _LEGEND = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 2, "borderaxespad": 0.2, "borderpad": 0}
 
 
@@ -214,3 +218,45 @@ def _over_layers(values: Any, by: str, ax: Any, width: float | None, portraits: 
 def _axis_name(statistic: str) -> str:
     """The statistic with its unit: entropy (nats), previous (weight)."""
     return f"{statistic} ({BY_NAME[statistic].unit.partition(':')[0]})"
+
+
+@as_figure.register
+def _draw_effects(effects: Effects, ax: Any, width: float | None) -> Any:
+    heads = effects.by_head()
+    if len(heads) < len(effects):
+        return _bars(effects, ax, width)
+    values = no_cells(len(effects.measured.heads), max(effects.measured.heads))
+    for key, one in heads.items():
+        if not math.isnan(one.cost):
+            values[key] = one.cost
+    scale = signed_scale(float(np.abs(values).max()))
+    cells = draw_cells_of_heads(ax, width, values, _what(effects), scale)
+    return canvas.fit_height(write_numbers(*cells, values, signed), ax)
+
+
+def _bars(effects: Effects, ax: Any, width: float | None) -> Any:
+    """A bar for each cut, the largest cost first, with its noise where there are several texts."""
+    axes = canvas.axes_for(ax, width, canvas.COLUMN)
+    order = effects.order()
+    chosen = effects.measured.chosen is not None
+    noise = [one.logprob_noise if chosen else one.noise for one in order]
+    errors = None if any(map(math.isnan, noise)) else noise
+    look = {
+        "color": signed_scale(1.0)["cmap"](0.75),
+        "height": 0.7,
+        "error_kw": {"elinewidth": 0.8, "ecolor": canvas.INK},
+    }
+    axes.barh(range(len(order)), [one.cost for one in order], xerr=errors, **look)
+    axes.set_ylim(len(order) - 0.5, -0.5)
+    canvas.label_axis(axes.yaxis, [float(i) for i in range(len(order))], [one.name for one in order])
+    canvas.name_axes(axes, _what(effects), "", "")
+    canvas.open_frame(axes)
+    if ax is None:
+        axes.figure.set_size_inches(axes.figure.get_figwidth(), min(_BAR * len(order) + 0.5, 9.0))
+    return axes
+
+
+def _what(effects: Effects) -> str:
+    if effects.measured.chosen is not None:
+        return "drop of the chosen tokens' log-probability (nats)"
+    return "growth of the loss per token (nats)"

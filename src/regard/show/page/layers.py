@@ -20,7 +20,7 @@ from regard.show.page.long import GRID, LONGEST_EXACT, LongLayer
 
 @dataclass(frozen=True)
 class ExactHeads:
-    """The weights of heads for one text, and which cells the mask leaves visible; its methods are those of LongLayer."""
+    """The weights of heads for one text, and which cells the mask leaves visible; methods as in LongLayer."""
 
     weights: Float[Tensor, "H T S"]
     visible: Bool[Tensor, "H T S"]

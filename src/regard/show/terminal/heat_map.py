@@ -1,4 +1,7 @@
-"""A head as a heat map in a terminal: a row for each token that looks, a column for each token it looks at."""
+"""A head as a heat map in a terminal: a row for each token that looks, a column for each token it looks at.
+
+And one token in every head, as a table: where it looks, and who looks at it.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,18 @@ import torch
 from torch import Tensor
 
 from regard.heads.measure.registry import explain_headings, with_headings
+from regard.heads.report.one_token import TokenInHead, TokenInHeads
 from regard.heads.report.views import Head
-from regard.show.terminal.table import shorten, text_columns, wrapped_lines
+from regard.show.terminal.table import (
+    Cell,
+    html_table,
+    shorten,
+    terminal_width,
+    text_columns,
+    text_table,
+    wrapped_lines,
+)
+from regard.support.drawing import as_html, as_text
 from regard.support.tokens import TextTokens
 
 _ROWS = 40  # the last so many tokens are drawn
@@ -17,6 +30,9 @@ _KEYS = 24  # columns that the strongest keys of a row need at least
 _LEAST = 0.05  # the smallest weight that is written beside its row
 _LONGEST = 16  # characters of a token
 _LEVELS = "·▁▂▃▄▅▆▇█"
+_FEW = 16  # heads of a table of one token unless all are asked for
+_COLUMNS = ["head", "role", "looks at", "looked at by"]
+_ORDER = "Sorted by the largest weight on any token but the first, which many heads look at by default."
 _LABELLED, _WIDEST = 4, 6  # columns of a cell from which its key is named above it, and at most
 
 
@@ -135,3 +151,42 @@ def _pooled(values: Tensor, columns: int) -> Tensor:
 def _sizes(size: int, columns: int) -> str:
     least, most = size // columns, -(-size // columns)
     return str(least) if least == most else f"{least} or {most}"
+
+
+@as_text.register
+def _token_as_text(
+    token: TokenInHeads, width: int | None = None, all: bool = False, more: str = ".table(all=True)"
+) -> str:
+    """The heads, the most telling first; `more` says how to see those that are left out."""
+    width = terminal_width() if width is None else width
+    shown = token[:] if all else token[:_FEW]
+    rows = [_row(one, token) for one in shown]
+    lines = [f"  {_heading(token)}", "", text_table(_COLUMNS, rows, width, words=4, cut={2: 24, 3: 12})]
+    if len(shown) < len(token):
+        lines.append(f"  … and {len(token) - _FEW} more heads: {more}")
+    return "\n".join([*lines, "", *wrapped_lines(_ORDER, width), *marks_below(token[0].head, token.text, width)])
+
+
+@as_html.register
+def _token_as_html(token: TokenInHeads) -> str:
+    rows = [_row(one, token) for one in token[:_FEW]]
+    more = f"… and {len(token) - _FEW} more heads: .table(all=True). " if len(token) > _FEW else ""
+    return html_table(_heading(token), _COLUMNS, rows, more + _ORDER, left=True)
+
+
+def _heading(token: TokenInHeads) -> str:
+    layers = len({one.head.layer for one in token})
+    of = f" of text {token.text}" if token[0].head.record.sizes[0] > 1 else ""
+    return f"{token.name} · position {token.position}{of} · {len(token)} heads in {layers} layer{'s' * (layers != 1)}"
+
+
+def _row(one: TokenInHead, token: TokenInHeads) -> list[Cell]:
+    head = one.head
+    others = one.received.nan_to_num(0.0)
+    others = torch.where(torch.arange(len(others), device=others.device) == token.position, 0.0, others)
+    row: list[Cell] = [f"{head.layer}.{head.head}", head.role.name]
+    for texts, weights, most in ((head.key_tokens, one.weights, 3), (head.query_tokens, others, 1)):
+        largest = weights.topk(min(most, len(weights)))
+        labels = token_labels(texts, token.text, len(weights))
+        row.append(strongest_in_words(labels, largest.indices.tolist(), largest.values.tolist(), _LEAST))
+    return row

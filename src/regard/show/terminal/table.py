@@ -89,19 +89,19 @@ def text_table(
     """
     texts = [[as_printed(_text(cell)) for cell in row] for row in ([columns] if columns else []) + list(rows)]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
-    shown = len(widths)
+    shown, width = len(widths), sys.maxsize if width is None else width
     only_words = [all(isinstance(row[i], str) for row in rows) for i in range(shown)]
     left = only_words if words is None else [i < words for i in range(shown)]
-    if width is not None and cut and widths:
+    if cut and widths:
         widths = _shortened(widths, width, cut)
-    elif width is not None:
+    else:
         shown = max((n for n in range(1, shown + 1) if sum(widths[:n]) + 2 * n <= width), default=1)
     lines = []
     for number, row in enumerate(texts, start=-bool(columns)):
         cells = [_padded(*cell) for cell in zip(row[:shown], widths, left, strict=False)]
         line = (("→ " if number == marked else "  ") + "  ".join(cells)).rstrip()
-        lines.append(line if width is None or cut else shorten(line, width))
-    if width is not None and shown < len(widths):
+        lines.append(line if cut else shorten(line, width))
+    if shown < len(widths):
         names = ", ".join(columns[shown:]) or f"the last {len(widths) - shown}"
         note = f"not shown at this width: {names}"
         lines += textwrap.wrap(note, max(width, 10), initial_indent="  ", subsequent_indent="    ")
