@@ -4,8 +4,6 @@ The text alone goes to stdout, so that it can be piped; the statistics of the ru
 table in regard.gpt.generate.options.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import sys

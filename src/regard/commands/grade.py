@@ -1,7 +1,5 @@
 """`regard grade FOLDER`: the verdict on every submission of a class, and which mistakes were made how often."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """The ladder as reports of a page: a number can be followed through each of its four rungs."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -1,7 +1,5 @@
 """Watch mode of `regard learn`: one exercise on the screen, checked whenever its file is saved, and single keys."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

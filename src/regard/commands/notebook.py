@@ -1,7 +1,5 @@
 """`regard notebook [NAME]`: the notebooks of the package, listed or copied to where you work."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Annotated

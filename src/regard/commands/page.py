@@ -1,7 +1,5 @@
 """`regard page TEXT -o page.html`: what the heads of a model do with a text, as a page or a figure."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from regard.commands.shared import options

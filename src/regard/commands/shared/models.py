@@ -3,8 +3,6 @@
 Weights are read from safetensors only, and no code that comes with a model is run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """Arguments and options that several commands have, each stated once, and reading them: 4.3 is head 3 of layer 4."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The text of a command: a sentence, a file, or standard input; and titles that tell texts and models apart."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

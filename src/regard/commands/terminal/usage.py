@@ -1,7 +1,5 @@
 """A command line that typer refuses, and help texts, in the words of regard: `--tokens 0 must be at least 1`."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

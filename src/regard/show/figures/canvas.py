@@ -3,8 +3,6 @@
 Nothing here changes rcParams or shows a window: fonts come from the caller's settings, sizes are given to each text.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Sequence
 from pathlib import Path

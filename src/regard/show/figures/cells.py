@@ -3,8 +3,6 @@
 A pooled cell is the share of its queries' weight that is on its keys, as on the page: rows still add up to 1.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

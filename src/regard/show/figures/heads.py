@@ -4,8 +4,6 @@ Or over the layers: a dot for each head, and the mean as a line. Effects of cuts
 single head.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """One head as a heat map: a row for each query, a column for each key, no cell where the mask hides the key."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import partial

@@ -4,8 +4,6 @@ Everything is placed in points, in one Axes. Rows are tokens, as high in every p
 from step to step.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -5,8 +5,6 @@ at most seven bits, and the eight largest weights of each query exactly: for man
 is a triangle. js/data/page-data.js reads both.
 """
 
-from __future__ import annotations
-
 import gzip
 from dataclasses import dataclass
 from typing import Literal

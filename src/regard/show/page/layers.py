@@ -3,8 +3,6 @@
 A file has to hold every head; a kernel can compute the one that is opened, so that a notebook shows a report at once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

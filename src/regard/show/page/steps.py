@@ -5,8 +5,6 @@ reads another one's numbers in a different order (split, transpose, concat) stor
 js/data/step-tensors.js reads them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import combinations
 from typing import Any, NamedTuple

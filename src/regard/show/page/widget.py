@@ -4,8 +4,6 @@ The notebook holds the names of things and a picture; weights are sent when some
 run, as on a site that shows saved notebooks, the picture is shown.
 """
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

@@ -1,7 +1,5 @@
 """A report as a page: as HTML, as a file with the steps of layers, and as a widget."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

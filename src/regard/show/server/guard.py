@@ -4,8 +4,6 @@ A page of another site can make a browser send requests to a local server. It ca
 Host while it comes under a name of its own (DNS rebinding), and browsers say where a request comes from.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import re
 import socket

@@ -1,7 +1,5 @@
 """Limits of the server: how much it reads, keeps and runs, and how long it waits for anybody."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -3,8 +3,6 @@
 uvicorn alone waits without end for the headers of a request, and for a client that does not read its answer.
 """
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import socket

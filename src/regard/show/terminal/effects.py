@@ -1,7 +1,5 @@
 """Effects as a table: what each cut costs, the largest cost first."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -3,8 +3,6 @@
 A layer of which something is assumed or unknown has a mark, and a note below; the same wherever heads are shown.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import sys

@@ -3,8 +3,6 @@
 And one token in every head, as a table: where it looks, and who looks at it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch
@@ -73,7 +71,7 @@ def heat_map(head: Head, width: int, text: int = 0) -> str:
     noun = "position" if head.query_tokens is None else "token"
     if first:
         lines.append(f"  (the last {_ROWS} of {T} {noun}s)")
-    scale = " ".join(f"{_bar(weight)}\xa0{weight:g}" for weight in (0, 0.1, 0.25, 0.5, 1))  # · is near 0, █ is 1
+    scale = " ".join(f"{_bar(weight)}\xa0{weight:g}" for weight in (0.0, 0.1, 0.25, 0.5, 1.0))  # · is near 0, █ is 1
     lines += ["", *wrapped_lines(f"A row is a {noun}; its bars add up to 1: {scale}", width)]
     if head.record.across:
         lines.append("  Columns are of another text than rows: this is cross-attention.")

@@ -1,7 +1,5 @@
 """Tables: aligned text for a terminal, HTML for a notebook. Everything in regard that has columns is written here."""
 
-from __future__ import annotations
-
 import html
 import math
 import shutil

@@ -1,7 +1,5 @@
 """Matrices as tables of numbers, such as one step of a trace: queries by keys, or tokens by channels."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence
