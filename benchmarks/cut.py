@@ -18,11 +18,10 @@ import torch
 from torch import Tensor
 
 from benchmarks import harness, timing
-from benchmarks.harness import Setting, WrongError
+from benchmarks.harness import Setting, WrongError, same_digits
 from benchmarks.twins import QUICK, twin
 from regard.gpt import GPT, GPTConfig
 from regard.heads.change.cut import cut
-from regard.show.terminal.table import same_digits
 
 BASE, OURS, EDGE, LENS = "transformers, uncut", "regard.cut, a head", "regard.cut, an edge", "TransformerLens, a head"
 CLOSE = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}  # of the largest logit

@@ -20,11 +20,10 @@ import torch
 from torch import Tensor
 
 from benchmarks import harness, timing
-from benchmarks.harness import Setting, WrongError
+from benchmarks.harness import Setting, WrongError, same_digits
 from benchmarks.timing import Timed
 from benchmarks.twins import QUICK, twin, weights_in_use
 from regard.gpt import GPT, GPTConfig
-from regard.show.terminal.table import same_digits
 
 PROMPT, NEW = 64, 128  # tokens
 OURS, DEFAULT, STATIC = "regard", "transformers", "transformers, static cache"

@@ -263,3 +263,15 @@ def write_json(path: Path, data: object) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomically(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def same_digits(values: Sequence[float | None]) -> list[str]:
+    """The numbers of one column with the same number of decimals, enough to tell the smallest apart.
+
+    >>> same_digits([0.5, 12.0, None])
+    ['0.500', '12.000', '-']
+    """
+    known = [v for v in values if v is not None]
+    least, most = min(known, default=1.0), max(known, default=1.0)
+    digits = 1 if least >= 100 or most >= 9999 else 2 if least >= 10 or most >= 999 else 3
+    return ["-" if v is None else f"{v:.{digits}f}" for v in values]

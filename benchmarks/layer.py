@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from benchmarks import harness, timing
-from benchmarks.harness import Setting
+from benchmarks.harness import Setting, same_digits
 from benchmarks.peers import (
     COMPILED,
     CONTENDERS,
@@ -34,7 +34,7 @@ from benchmarks.peers import (
     refusal,
 )
 from benchmarks.timing import CLOCKS, NOISY, Timed
-from regard.show.terminal.table import same_digits, text_table
+from regard.show.terminal.table import text_table
 from regard.support.arguments import near_divisors
 
 MODES = ("forward", "step")  # step is forward + backward

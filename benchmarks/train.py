@@ -22,13 +22,12 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from benchmarks import harness, timing
-from benchmarks.harness import Setting, WrongError
+from benchmarks.harness import Setting, WrongError, same_digits
 from benchmarks.peers import COMPILED, OURS
 from benchmarks.twins import QUICK, twin, weights_in_use
 from regard.gpt import GPT, GPTConfig
 from regard.gpt.train.loop import adamw
 from regard.gpt.train.options import Recipe
-from regard.show.terminal.table import same_digits
 
 THEIRS = "transformers"
 WARMUPS = 3  # steps: the first compiles, and allocates the state of AdamW

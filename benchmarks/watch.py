@@ -19,10 +19,10 @@ import torch
 
 from benchmarks import harness, timing
 from benchmarks import watch_cases as cases
-from benchmarks.harness import Setting
+from benchmarks.harness import Setting, same_digits
 from benchmarks.timing import CLOCKS, Timed
 from benchmarks.watch_cases import HeadShape, ModelShape
-from regard.show.terminal.table import same_digits, text_table
+from regard.show.terminal.table import text_table
 
 KINDS = ("kernel", "memory", "model")
 SMALL, WIDE = HeadShape(12, 64), HeadShape(16, 128)

@@ -11,7 +11,7 @@ import torch
 
 from benchmarks import cut, generate, layer, memory, timing, train, watch, watch_cases
 from benchmarks.__main__ import BENCHMARKS, main
-from benchmarks.harness import Setting, WrongError
+from benchmarks.harness import Setting, WrongError, same_digits
 from benchmarks.peers import CONTENDERS, OURS, TEXTBOOK, Shape, Weights, ask, distance, refusal
 from benchmarks.timing import Timing, interleave, ratios, schedule
 from benchmarks.twins import QUICK, twin
@@ -269,3 +269,10 @@ def test_a_gpu_has_two_clocks_and_a_graph_that_cannot_be_captured_is_named(monke
 def test_a_benchmark_runs_on_a_gpu(name, tmp_path):
     words = ["--quick", "--device", "cuda", "--rounds", "2", "--seconds", "0.1", "--out", str(tmp_path)]
     assert main([name, *words]) == 0
+
+
+def test_the_numbers_of_a_column_share_their_digits():
+    assert same_digits([0.125, 31.0]) == ["0.125", "31.000"]
+    assert same_digits([250.0, None, 1000.25]) == ["250.0", "-", "1000.2"]
+    assert same_digits([10.0, 11.5]) == ["10.00", "11.50"]
+    assert same_digits([]) == []

@@ -3,8 +3,6 @@
 Nothing here imports torch, so that `--help` is quick.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from contextlib import suppress

@@ -8,38 +8,31 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.commands.shared.options import argument, option
+from regard.show.terminal.table import terminal_width
+from regard.support.drawing import as_text
+
 if TYPE_CHECKING:
     from regard.school.check.verdict import Verdict
     from regard.school.sandbox.worker import Worker
 
+_NAMES = "Which weight is which: W_query, W_key, W_value or qkv, out_proj. [default: by name]"
+
 
 def check(
-    file: Annotated[
-        str, typer.Argument(metavar="FILE[:NAME]", help="Python file, and the class or function in it to check.")
-    ],
+    file: Annotated[str, argument("Python file, and the class or function in it to check.", metavar="FILE[:NAME]")],
     causal: Annotated[
         bool | None,
-        typer.Option(
-            "--causal/--bidirectional",
-            help="Must it hide the future? [default: as its names and masks say]",
-            show_default=False,
-        ),
+        option("Must it hide the future? [default: as its names and masks say]", "--causal/--bidirectional"),
     ] = None,
     arguments: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Constructor argument; may be repeated.", show_default="none"),
+        option("Constructor argument; may be repeated. [default: none]", "--set", metavar="NAME=VALUE"),
     ] = None,
-    names: Annotated[
-        str | None,
-        typer.Option(
-            metavar="W_query=…,W_key=…",
-            help="Which weight is which: W_query, W_key, W_value or qkv, out_proj.",
-            show_default="by name",
-        ),
-    ] = None,
-    seconds: Annotated[float, typer.Option("--time", metavar="SECONDS", help="Time for the check.")] = 20.0,
-    solution: Annotated[bool, typer.Option("--solution", help="Show the right line of code, too.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    names: Annotated[str | None, option(_NAMES, metavar="W_query=…,W_key=…")] = None,
+    seconds: Annotated[float, option("Time for the check.", "--time", metavar="SECONDS")] = 20.0,
+    solution: Annotated[bool, option("Show the right line of code, too.", "--solution")] = False,
+    as_json: Annotated[bool, option("Print JSON.", "--json")] = False,
 ) -> None:
     """Check an attention layer that you wrote, and name its mistake.
 
@@ -50,7 +43,6 @@ def check(
     if not seconds > 0:
         raise ValueError(f"--time {seconds:g} must be greater than 0")
     with _worker() as worker:
-        import regard.show  # noqa: F401  while the other process imports torch, too
         from regard.school.check.learner_code.loading import split_name
         from regard.school.check.own_file import check_file
 
@@ -67,9 +59,6 @@ def check(
 
 
 def _print(verdicts: list[Verdict], file: str, solution: bool) -> None:
-    from regard.show.terminal.table import terminal_width
-    from regard.support.drawing import as_text
-
     known: dict[tuple[tuple[str, int], ...], str] = {}
     for verdict in verdicts:
         mistakes = tuple((one.name, one.line) for one in verdict.mistakes)

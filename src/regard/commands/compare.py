@@ -7,49 +7,47 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from regard.commands.shared import options
 from regard.commands.shared.files import PAGES, announce, check_output, read_contents, write_runs
-from regard.commands.shared.head_names import blamed_on, read_heads, read_to
-from regard.commands.shared.options import TINY, check_max_tokens, command_line, refuse
+from regard.commands.shared.options import (
+    HUB,
+    TINY,
+    argument,
+    check_max_tokens,
+    command_line,
+    option,
+    read_heads,
+    read_to,
+    refuse,
+)
 from regard.commands.shared.runs import LONGEST_KEPT, TitledRun, measure_effects, open_texts, watch_text
-from regard.commands.shared.texts import read_text
-from regard.commands.shared.titles import model_titles, text_titles
+from regard.commands.shared.texts import model_titles, read_text, text_titles
+from regard.show.terminal.table import terminal_width
+from regard.support.drawing import as_text
 
 if TYPE_CHECKING:
-    from regard.commands.shared.models import ModelWithText
     from regard.heads.report.report import Seen
 
+Typed = Mapping[str, object]  # options by their flags
 _FEW = 8  # heads in the table above the pictures
 
 
 def compare(
     text: options.Text = None,
-    other: Annotated[
-        str | None, typer.Argument(help="Another text, to compare two.", show_default="the same text")
-    ] = None,
+    other: Annotated[str | None, argument("Another text, to compare two. [default: the same text]")] = None,
     model: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Model directory or name on the Hugging Face hub. Give two to compare them.",
-            show_default="tiny, in the package",
-        ),
+        list[str] | None, option(f"{HUB}. Give two to compare them. [default: tiny, in the package]")
     ] = None,
     head: Annotated[
-        list[str] | None,
-        typer.Option(help="Draw this head: 4.3. Give two to compare them.", show_default="the largest change"),
+        list[str] | None, option("Draw this head: 4.3. Give two to compare them. [default: the largest change]")
     ] = None,
     cut: Annotated[
-        str | None,
-        typer.Option(help="Compare with a run in which these heads are cut: 0.2,4.3.", show_default="off"),
+        str | None, option("Compare with a run in which these heads are cut: 0.2,4.3. [default: off]")
     ] = None,
     to: options.To = "0",
     every: options.All = False,
     as_json: options.Json = False,
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", help="Write a page instead, .html.", show_default="none")
-    ] = None,
+    output: Annotated[str | None, option("Write a page instead, .html. [default: none]", "--output", "-o")] = None,
     opens: options.Open = False,
     steps: options.Steps = None,
     exact: options.Exact = None,
@@ -70,52 +68,31 @@ def compare(
     _check_options(kind, output, in_page, {"--all": every, "--json": as_json})
     contents = read_contents(steps, exact)
     names = [text] if other is None else [text, other]
-    always_kept = bool(heads) or output is not None
-    runs, shared = _watch_runs(names, models, cuts, to, max_tokens, device, always_kept, steps)
-    contents.check(runs[0].seen)
-    pair = _TwoHeads(runs[0], heads) if kind == "two heads" else _TwoRuns(shared, runs, *heads[:1])
-    if output is not None:
-        write_runs(output, runs, contents, pair.start, measure_effects([runs[0].opened]) if effect else None)
-        announce(output, opens)
-    elif as_json and isinstance(pair, _TwoRuns):
-        print(json.dumps(pair.as_json(), ensure_ascii=False))
-    else:
-        pictures = always_kept or not _is_long([run.opened for run in runs])
-        pair.print(_again(text, other, model, cut, to, max_tokens), every, pictures)
-
-
-def _watch_runs(
-    names: Sequence[str | None],
-    models: Sequence[str],
-    cuts: Sequence[tuple[int, int]],
-    to: str,
-    max_tokens: int | None,
-    device: str,
-    always_kept: bool,
-    steps: str | None,
-) -> tuple[list[TitledRun], str]:
-    """One run or two, with titles that tell them apart, and what both have: the model, the text, or both."""
     texts = [read_text(one) for one in names]
     opened = open_texts(models, texts, max_tokens, device, steps and f"--steps {steps}")
-    keep = None if always_kept or not _is_long(opened) else False
-    text = text_titles(names[:1], texts[:1])[0]
-    titles = model_titles(models) if len(names) == 1 else text_titles(names, texts)
+    pictures = bool(heads) or output is not None or max(one.tokens for one in opened) <= LONGEST_KEPT
+    titles = model_titles(models) if other is None else text_titles(names, texts)
+    keep = None if pictures else False
     runs = [
         TitledRun(title, name, one, watch_text(one, keep))
         for title, name, one in zip(titles, [*models] * len(names), opened, strict=True)
     ]
+    shared = models[0] if other is not None else text_titles(names, texts)[0]
     if cuts:
-        return [runs[0]._replace(title="uncut"), _cut_run(runs[0], cuts, to, keep)], f"{models[0]} · {text}"
-    return runs, models[0] if len(names) == 2 else text
+        shared = f"{models[0]} · {shared}"
+        runs = [runs[0]._replace(title="uncut"), _cut_run(runs[0], cuts, to, keep)]
+    contents.check(runs[0].seen)
+    pair = _TwoHeads(runs[0], heads) if kind == "two heads" else _TwoRuns(shared, runs, *heads[:1])
+    if output is not None:
+        write_runs(output, runs, contents, pair.start, measure_effects(opened[:1]) if effect else None)
+        announce(output, opens)
+    elif as_json and isinstance(pair, _TwoRuns):
+        print(json.dumps(pair.as_json(), ensure_ascii=False))
+    else:
+        pair.print(_again(text, other, model, cut, to, max_tokens), every, pictures)
 
 
-def _is_long(opened: Sequence[ModelWithText]) -> bool:
-    return max(one.tokens for one in opened) > LONGEST_KEPT
-
-
-def _check_options(
-    kind: str, output: str | None, in_page: Mapping[str, object], in_terminal: Mapping[str, object]
-) -> None:
+def _check_options(kind: str, output: str | None, in_page: Typed, in_terminal: Typed) -> None:
     """Refuse options of a page where none is written, and those of the terminal where nothing is printed."""
     if output is None:
         refuse(in_page, "that is about a page", "add -o page.html")
@@ -171,10 +148,7 @@ def _cut_run(uncut: TitledRun, heads: Sequence[tuple[int, int]], to: str, keep: 
     """The same model and text with heads cut, all of which exist."""
     from regard.heads.change.cut import cut
 
-    names = [f"{layer}.{head}" for layer, head in heads]
-    for name, one in zip(names, heads, strict=True):
-        with blamed_on(f"--cut {name}"):
-            _ = uncut.seen[one]
+    names = uncut.name_heads("--cut", heads)
     mean = "" if to == "0" else f" (cut to {'its' if len(heads) == 1 else 'their'} mean)"
     with cut(uncut.opened.model, list(heads), to=read_to(to)):
         seen = watch_text(uncut.opened, keep)
@@ -192,18 +166,16 @@ class _TwoRuns:
                 "only models with the same layers and heads can be compared, such as two checkpoints of one training"
             )
         self.shared, self.runs, self.changes = shared, runs, before.compare(after)
-        first = self.changes[0]
-        self.head = (first.layer, first.head) if head is None else head
+        most = self.changes[0]
+        self.head = head or (most.layer, most.head)
         _ = before[self.head]  # refuses a head that does not exist
-        self.is_drawn = head is not None or first.size > 0  # heads that are the same are not worth a picture
+        self.is_drawn = head is not None or most.size > 0  # heads that are the same are not worth a picture
         self.start: dict[str, int | str] = {"view": "compare", "layer": self.head[0], "head": self.head[1]}  # of a page
 
     def print(self, again: str, every: bool, pictures: bool) -> None:
         """The heads that changed most, and one head in both runs."""
         from regard.show.terminal.heads import print_heads
         from regard.show.terminal.heat_map import head_picture
-        from regard.show.terminal.table import terminal_width
-        from regard.support.drawing import as_text
 
         width = terminal_width()
         named = list(zip(("before", "after"), self.runs, strict=True))
@@ -222,15 +194,10 @@ class _TwoRuns:
 
     def as_json(self) -> dict[str, object]:
         """Both reports, and what changed in each head, the largest change first: after − before."""
-        changes = [
-            {
-                "head": f"{one.layer}.{one.head}",
-                "roles": [one.before.name, one.after.name],
-                "change": one.size,
-                "differences": dict(one.differences),
-            }
-            for one in self.changes
-        ]
+        changes: list[dict[str, object]] = []
+        for one in self.changes:
+            name, roles = f"{one.layer}.{one.head}", [one.before.name, one.after.name]
+            changes.append({"head": name, "roles": roles, "change": one.size, "differences": dict(one.differences)})
         return {"before": self.runs[0].as_json(), "after": self.runs[1].as_json(), "changes": changes}
 
 
@@ -238,19 +205,14 @@ class _TwoHeads:
     """Two heads of one run."""
 
     def __init__(self, run: TitledRun, heads: Sequence[tuple[int, int]]) -> None:
-        self.run, self.heads = run, heads
-        self.names = [f"{layer}.{head}" for layer, head in heads]
-        for name, head in zip(self.names, heads, strict=True):
-            with blamed_on(f"--head {name}"):
-                _ = run.seen[head]
-        first, other = heads[0], self.names[1]
-        self.start: dict[str, int | str] = {"view": "compare", "layer": first[0], "head": first[1], "against": other}
+        self.run, self.heads, self.names = run, heads, run.name_heads("--head", heads)
+        layer, head = heads[0]
+        self.start: dict[str, int | str] = {"view": "compare", "layer": layer, "head": head, "against": self.names[1]}
 
     def print(self, again: str, every: bool, pictures: bool) -> None:
         """The statistics of both, and both drawn."""
+        from regard.show.terminal.heads import statistics_table
         from regard.show.terminal.heat_map import head_picture
-        from regard.show.terminal.table import terminal_width
-        from regard.show.terminal.two_heads import statistics_table
 
         width = terminal_width()
         print(f"\n  {self.run.title}\n\n{statistics_table(self.run.seen, self.heads, width)}")

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
 
 from regard.commands.shared import options
 from regard.commands.shared.files import FIGURES, check_output, check_save
-from regard.commands.shared.head_names import read_heads, read_to
-from regard.commands.shared.options import TINY, check_max_tokens, command_line
+from regard.commands.shared.options import TINY, argument, check_max_tokens, command_line, option, read_heads, read_to
 from regard.commands.shared.runs import measure_effects, open_texts
 from regard.commands.shared.texts import read_text
+from regard.show.terminal.table import terminal_width
+from regard.support.drawing import as_text
 
 if TYPE_CHECKING:
     from regard.heads.change.effects import Effects
@@ -25,29 +24,21 @@ _FEW = 12  # rows of the table
 
 def effect(
     texts: Annotated[
-        list[str] | None,
-        typer.Argument(help="Sentences or files, or - for standard input.", show_default="one that repeats itself"),
+        list[str] | None, argument("Sentences or files, or - for standard input. [default: one that repeats itself]")
     ] = None,
     model: options.Model = TINY,
-    heads: Annotated[
-        str | None, typer.Option(help="Cut only these heads, one by one: 0.2,4.3.", show_default="every head")
-    ] = None,
-    layers: Annotated[
-        bool, typer.Option("--layers", help="Cut whole layers in place of heads.", show_default="off")
-    ] = False,
+    heads: Annotated[str | None, option("Cut only these heads, one by one: 0.2,4.3. [default: every head]")] = None,
+    layers: Annotated[bool, option("Cut whole layers in place of heads. [default: off]", "--layers")] = False,
     token: Annotated[
-        str | None,
-        typer.Option(help="Rank by the log-probability of this token: tired, or the@4.", show_default="by the loss"),
+        str | None, option("Rank by the log-probability of this token: tired, or the@4. [default: by the loss]")
     ] = None,
     to: options.To = "0",
     every: options.All = False,
     output: Annotated[
-        str | None, typer.Option("--output", "-o", help="Write a figure: .svg, .png or .pdf.", show_default="none")
+        str | None, option("Write a figure: .svg, .png or .pdf. [default: none]", "--output", "-o")
     ] = None,
     as_json: options.Json = False,
-    save: Annotated[
-        str | None, typer.Option(help="Save all numbers to this file, FILE.json.", show_default="not saved")
-    ] = None,
+    save: Annotated[str | None, option("Save all numbers to this file, FILE.json. [default: not saved]")] = None,
     max_tokens: options.MaxTokens = None,
     device: options.Device = "cpu",
 ) -> Any:
@@ -66,8 +57,12 @@ def effect(
     check_save(save, "effects are a JSON file", ".json")
     _check_quotes(texts or [])
     opened = open_texts([model], [read_text(one) for one in texts] if texts else [read_text(None)], max_tokens, device)
-    with _flag_before_missing(heads):
+    try:
         effects = measure_effects(opened, heads=chosen, layers="all" if layers else None, tokens=token, to=value)
+    except ValueError as error:
+        if heads is None or not str(error).startswith("there is no"):
+            raise
+        raise ValueError(f"--heads {heads}: {error}") from None
     # Files first: whoever reads the output may stop, as head does.
     written = []
     if output is not None:
@@ -93,29 +88,15 @@ def _check_quotes(texts: Sequence[str]) -> None:
         raise ValueError(f'a text of several words needs quotes: regard effect "{" ".join(texts)}"')
 
 
-@contextmanager
-def _flag_before_missing(heads: str | None) -> Iterator[None]:
-    """Name the flag where a head or layer does not exist."""
-    try:
-        yield
-    except ValueError as error:
-        if heads is None or not str(error).startswith("there is no"):
-            raise
-        raise ValueError(f"--heads {heads}: {error}") from None
-
-
 def _print(effects: Effects, model: str, texts: Sequence[str], every: bool, to: str, max_tokens: int | None) -> None:
     from regard.show.terminal.heads import print_heads
-    from regard.show.terminal.table import terminal_width
-    from regard.support.drawing import as_text
 
     print(f"\n  {model}")
     print_heads(as_text(effects, terminal_width(), all=every, few=_FEW, more="--all"))
     worst = effects.order()[0]
     if len(texts) <= 1 and len(worst.heads) == 1:
         mean = "" if to == "0" else f" --to {to}"
-        compared, again = (
-            command_line(name, *texts, model=model, max_tokens=max_tokens) for name in ("compare", "effect")
-        )
+        same = partial(command_line, model=model, max_tokens=max_tokens)
+        compared, again = same("compare", *texts), same("effect", *texts)
         print(f"\n  What changes without {worst.name}: {compared} --cut {worst.name}{mean}")
         print(f"  As a figure:              {again}{mean} -o effect.svg")

@@ -4,8 +4,6 @@ The text alone goes to stdout, so that it can be piped; the statistics of the ru
 table in regard.gpt.generate.options.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import sys
@@ -14,9 +12,7 @@ from dataclasses import fields
 from inspect import Parameter, Signature
 from typing import Annotated, Any, Literal
 
-import typer
-
-from regard.commands.shared.options import TINY
+from regard.commands.shared.options import TINY, Model, argument, option
 from regard.commands.terminal.usage import option_parameter
 from regard.gpt.generate.options import GenerateOptions, SamplingOptions
 from regard.gpt.option_table import flags_of
@@ -25,7 +21,7 @@ from regard.support.printable import UNPRINTABLE, styled
 
 _FLAGS = tuple(flags_of(GenerateOptions))
 _TOP_K = 50  # unless --top-k is given
-_DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
+_REASONS = {"end": "its end token", "stop": "--stop", "length": "--max-new-tokens"}
 
 
 def generate(prompt: str = "", model: str = TINY, device: str | None = None, **flags: Any) -> Any:
@@ -48,7 +44,8 @@ def generate(prompt: str = "", model: str = TINY, device: str | None = None, **f
             break
         parts = [f"{stream.tokens} tokens", f"{stream.tokens / max(stream.seconds, 1e-9):.0f} tokens/s"]
         parts += [] if options["temperature"] == 0 else [f"seed {seed}"]
-        parts += [ending or f"ended by {_reason(stream.reason, loaded.config.context_length)}"]
+        full = f"a full context of {loaded.config.context_length} tokens"
+        parts += [ending or f"ended by {full if stream.reason == 'context' else _REASONS[stream.reason or 'length']}"]
         print(("\n  " if sys.stdout.isatty() else "  ") + " · ".join(parts), file=sys.stderr)
         if ending == "interrupted":
             raise SystemExit(130)  # the status of a program ended by Ctrl-C
@@ -57,13 +54,12 @@ def generate(prompt: str = "", model: str = TINY, device: str | None = None, **f
 
 def _signature() -> Signature:
     """The signature of the command: prompt and model, every flag of the table, and the device."""
-    text = typer.Argument(help="Text to continue.", show_default="an empty text")
-    model = typer.Option(help="Model directory or name on the Hugging Face hub; tiny is in the package.")
-    device = typer.Option(help="Device: cpu, cuda, …", show_default="cuda if available, else cpu")
-    own = {"prompt": (str, text, ""), "model": (str, model, TINY), "device": (str | None, device, None)}
+    prompt = Annotated[str, argument("Text to continue. [default: an empty text]")]
+    device = Annotated[str | None, option("Device: cpu, cuda, … [default: cuda if available, else cpu]")]
+    own = {"prompt": ("", prompt), "model": (TINY, Model), "device": (None, device)}
     *before, after = (
-        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info])
-        for name, (kind, info, default) in own.items()
+        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (default, kind) in own.items()
     )
     return Signature([*before, *map(option_parameter, _FLAGS), after])
 
@@ -73,8 +69,11 @@ generate.__signature__ = _signature()  # type: ignore[attr-defined]
 
 def _write_text(stream: Iterable[str], prompt: str, before: str) -> Literal["", "interrupted", "unread"]:
     """Write the prompt and its continuation as it comes. "unread": the reader has closed the pipe, as head does."""
+    # On a terminal the prompt is dim, so that the generated part stands out.
+    plain = not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    text = without_controls(prompt)
     try:
-        _write(before + (_prompt_in_dim(prompt) if sys.stdout.isatty() else without_controls(prompt)))
+        _write(before + (text if plain else f"\x1b[2m{text}\x1b[0m"))
         for piece in stream:
             _write(without_controls(piece))
         _write("\n")
@@ -115,23 +114,7 @@ def without_controls(text: str) -> str:
     return UNPRINTABLE.sub("\ufffd", text)
 
 
-def _prompt_in_dim(prompt: str) -> str:
-    """The prompt is part of the text; dim, so that the generated part stands out."""
-    text = without_controls(prompt)
-    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return text if plain else f"{_DIM}{text}{_PLAIN}"
-
-
 def _write(text: str) -> None:
     out = styled(sys.stdout)
     out.write(text)
     out.flush()
-
-
-def _reason(reason: str | None, context_length: int) -> str:
-    return {
-        "end": "its end token",
-        "stop": "--stop",
-        "length": "--max-new-tokens",
-        "context": f"a full context of {context_length} tokens",
-    }[reason or "length"]

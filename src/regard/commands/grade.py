@@ -1,40 +1,32 @@
 """`regard grade FOLDER`: the verdict on every submission of a class, and which mistakes were made how often."""
 
-from __future__ import annotations
-
 import json
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from regard.support.printable import styled
+from regard.commands.shared.options import argument, option
+from regard.commands.terminal.progress import progress_bar
+from regard.show.terminal.table import terminal_width
+from regard.support.drawing import as_page, as_text
+from regard.support.files import atomically
 
 
 def grade(
-    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Holds a .py file or a folder for each student.")],
+    folder: Annotated[str, argument("Holds a .py file or a folder for each student.", metavar="FOLDER")],
     key: Annotated[
-        str | None,
-        typer.Option(metavar="KEY.toml", help="Class name, task, hidden sizes and seed.", show_default="none"),
+        str | None, option("Class name, task, hidden sizes and seed. [default: none]", metavar="KEY.toml")
     ] = None,
-    csv: Annotated[str | None, typer.Option("--csv", metavar="FILE", help="Write CSV.", show_default="off")] = None,
-    as_json: Annotated[
-        str | None, typer.Option("--json", metavar="FILE", help="Write JSON.", show_default="off")
-    ] = None,
-    html: Annotated[
-        str | None, typer.Option("--html", metavar="FILE", help="Write a page.", show_default="off")
-    ] = None,
+    csv: Annotated[str | None, option("Write CSV. [default: off]", "--csv", metavar="FILE")] = None,
+    as_json: Annotated[str | None, option("Write JSON. [default: off]", "--json", metavar="FILE")] = None,
+    html: Annotated[str | None, option("Write a page. [default: off]", "--html", metavar="FILE")] = None,
     seconds: Annotated[
-        float, typer.Option("--time", metavar="SECONDS", help="Time for each submission, all experiments together.")
+        float, option("Time for each submission, all experiments together.", "--time", metavar="SECONDS")
     ] = 10.0,
-    workers: Annotated[
-        int | None, typer.Option(help="Submissions checked at a time.", show_default="one for each processor")
-    ] = None,
+    workers: Annotated[int | None, option("Submissions checked at a time. [default: one for each processor]")] = None,
     unprotected: Annotated[
-        bool, typer.Option("--unprotected", help="Run even where a layer of protection is missing.", show_default="off")
+        bool, option("Run even where a layer of protection is missing. [default: off]", "--unprotected")
     ] = False,
 ) -> None:
     """Check the submissions of a class, each in a sandbox, and name their mistakes.
@@ -52,15 +44,12 @@ def grade(
     from regard.school.grading.grade import grade as grade_folder
     from regard.school.grading.key import read_key
     from regard.school.sandbox.protection import ProtectionMissing
-    from regard.show.terminal.table import terminal_width
-    from regard.support.drawing import as_page, as_text
 
     answers = None if key is None else read_key(Path(key))
     try:
-        with _progress_bar() as advance:
-            report = grade_folder(
-                folder, answers, seconds=seconds, workers=workers, unprotected=unprotected, progress=advance
-            )
+        with progress_bar("grading") as advance:
+            options: dict[str, Any] = {"workers": workers, "unprotected": unprotected, "progress": advance}
+            report = grade_folder(folder, answers, seconds=seconds, **options)
     except ProtectionMissing as missing:
         raise ValueError(f"{missing}. To run submissions without it: --unprotected") from None
     except CheckerEnded as error:
@@ -73,22 +62,7 @@ def grade(
 
 
 def _write(path: str | None, text: str) -> None:
-    from regard.support.files import atomically
-
     if path is not None:
         with atomically(path) as temporary:
             temporary.write_text(text, encoding="utf-8")
         typer.echo(f"  Written: {path}")
-
-
-@contextmanager
-def _progress_bar() -> Iterator[Any]:
-    """A bar on stderr that is removed at the end; none without a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    hidden = not sys.stderr.isatty()
-    columns = (TextColumn("  grading"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(file=styled(sys.stderr)), transient=True, disable=hidden) as progress:
-        bar = progress.add_task("", total=None)
-        yield lambda done, total, _: progress.update(bar, completed=done, total=total)

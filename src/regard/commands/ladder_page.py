@@ -1,7 +1,5 @@
 """The ladder as reports of a page: a number can be followed through each of its four rungs."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 
@@ -11,7 +9,7 @@ from regard.show.page.payload import Titled
 from regard.support.tokens import TextTokens
 from regard.traces.trace import trace
 
-SEED = 123  # of the weights of rungs 2 to 4, as in `regard trace`
+SEED = 123  # of the weights of rungs 2 to 4
 
 
 class SimplifiedAttention(nn.Module):
@@ -22,6 +20,18 @@ class SimplifiedAttention(nn.Module):
         return simplified_attention(x)
 
 
+def trainable_rungs() -> list[nn.Module]:
+    """Rungs 2 to 4, in the sizes of the worked example."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        rungs = [
+            SelfAttention(3, 2),
+            CausalAttention(3, 2, context_length=6, dropout=0.0),
+            MultiHeadAttention(3, 4, context_length=6, dropout=0.0, num_heads=2),
+        ]
+    return [layer.eval() for layer in rungs]
+
+
 def ladder_reports() -> list[Titled]:
     """The four rungs, each run on the worked example, with their steps.
 
@@ -29,17 +39,10 @@ def ladder_reports() -> list[Titled]:
     ['1 simplified', '2 self-attention', '3 causal', '4 multi-head']
     """
     tokens = TextTokens([word if i == 0 else f" {word}" for i, word in enumerate(SENTENCE)])
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(SEED)
-        rungs: list[tuple[str, nn.Module, Tensor]] = [
-            ("1 simplified", SimplifiedAttention(), VECTORS),
-            ("2 self-attention", SelfAttention(3, 2), VECTORS[None]),
-            ("3 causal", CausalAttention(3, 2, context_length=6, dropout=0.0), VECTORS[None]),
-            ("4 multi-head", MultiHeadAttention(3, 4, context_length=6, dropout=0.0, num_heads=2), VECTORS[None]),
-        ]
+    titles = ("1 simplified", "2 self-attention", "3 causal", "4 multi-head")
     reports = []
-    for title, layer, x in rungs:
-        layer.eval()
+    for title, layer in zip(titles, [SimplifiedAttention().eval(), *trainable_rungs()], strict=True):
+        x = VECTORS if isinstance(layer, SimplifiedAttention) else VECTORS[None]
         with torch.no_grad():
             with watch(layer) as seen:
                 layer(x)

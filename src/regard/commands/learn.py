@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.commands.shared.options import argument, option
 from regard.commands.terminal.usage import RegardCommand, RegardGroup
+from regard.show.terminal.table import terminal_width
 from regard.support.printable import styled
 
 if TYPE_CHECKING:
@@ -41,24 +43,19 @@ learn = typer.Typer(
 
 CourseOption = Annotated[
     str | None,
-    typer.Option(
-        "--course", metavar="FOLDER", help="A course of your own.", show_default="the one that was started, or ours"
-    ),
+    option("A course of your own. [default: the one that was started, or ours]", "--course", metavar="FOLDER"),
 ]
 NameArgument = Annotated[
-    str | None,
-    typer.Argument(metavar="[NAME]", help="Name or number of an exercise.", show_default="the first that is not done"),
+    str | None, argument("Name or number of an exercise. [default: the first that is not done]", metavar="[NAME]")
 ]
-OneName = Annotated[str, typer.Argument(metavar="NAME", help="Name or number of an exercise.", show_default=False)]
+OneName = Annotated[str, argument("Name or number of an exercise.", metavar="NAME", show_default=False)]
 
 
 @learn.command(cls=RegardCommand)
 def start(
     folder: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[FOLDER]", help="Where your files go; it is made if needed.", show_default="attention-course"
-        ),
+        argument("Where your files go; it is made if needed. [default: attention-course]", metavar="[FOLDER]"),
     ] = None,
     course: CourseOption = None,
 ) -> None:
@@ -69,12 +66,9 @@ def start(
     opened = _course(course)
     learner, written = start_folder(default_folder(opened, Path()) if folder is None else Path(folder), opened)
     count, place = len(opened.lessons), shown_path(learner.path)
-    kept = f"; {count - len(written)} were there and are as they were" if written and len(written) < count else ""
-    what = (
-        f"{len(written)} exercise{'s' * (len(written) != 1)} written to {place}{kept}."
-        if written
-        else f"{place} has all {count} exercises."
-    )
+    kept = f"; {count - len(written)} were there and are as they were" if len(written) < count else ""
+    what = f"{len(written)} exercise{'s' * (len(written) != 1)} written to {place}{kept}."
+    what = what if written else f"{place} has all {count} exercises."
     typer.echo(f"\n  {opened.title}\n  {what}\n")
     move = "" if learner.path.resolve() == Path.cwd() else f"cd {place}\n    "
     first = learner.file_of(learner.current() or opened.lessons[0]).name
@@ -87,7 +81,15 @@ def watch(name: NameArgument = None, course: CourseOption = None) -> None:
 
     Without a terminal, it is checked once. Exit status then: 0 right, 1 wrong, 2 could not be checked.
     """
-    _watch(_folder(course), name)
+    folder = _folder(course)
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        _check_once(folder, _lesson(folder, name))
+    elif name is None and folder.current() is None:
+        _show_status(folder)
+    else:
+        from regard.commands.learn_watch import WatchMode
+
+        WatchMode(folder, _lesson(folder, name)).run()
 
 
 @learn.command(cls=RegardCommand)
@@ -104,7 +106,6 @@ def run(name: NameArgument = None, course: CourseOption = None) -> None:
 def hint(name: NameArgument = None, course: CourseOption = None) -> None:
     """Show the next hint: where, why, almost. Hints are counted."""
     from regard.school.drawing.lessons import hints_text
-    from regard.show.terminal.table import terminal_width
 
     folder = _folder(course)
     lesson = _lesson(folder, name)
@@ -122,7 +123,6 @@ def hint(name: NameArgument = None, course: CourseOption = None) -> None:
 def list_lessons(course: CourseOption = None) -> None:
     """List the exercises, with what is done."""
     from regard.school.drawing.lessons import colored, lesson_list
-    from regard.show.terminal.table import terminal_width
 
     typer.echo(f"\n{colored(lesson_list(_folder(course), terminal_width()))}\n", file=styled(sys.stdout))
 
@@ -130,7 +130,7 @@ def list_lessons(course: CourseOption = None) -> None:
 @learn.command(cls=RegardCommand)
 def reset(
     name: OneName,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, option("Do not ask.", "--yes", "-y")] = False,
     course: CourseOption = None,
 ) -> None:
     """Write an exercise's file anew. The old one is kept, under another name."""
@@ -148,18 +148,14 @@ def reset(
 
 @learn.command(cls=RegardCommand)
 def status(
-    as_json: Annotated[bool, typer.Option("--json", help="Print a certificate of progress, as JSON.")] = False,
+    as_json: Annotated[bool, option("Print a certificate of progress, as JSON.", "--json")] = False,
     verify: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Check a certificate, and run its answers again.", show_default="off"),
+        str | None, option("Check a certificate, and run its answers again. [default: off]", metavar="FILE")
     ] = None,
     answers: Annotated[
-        str | None,
-        typer.Option(metavar="FOLDER", help="With --verify: where the learner's files are.", show_default="here"),
+        str | None, option("With --verify: where the learner's files are. [default: here]", metavar="FOLDER")
     ] = None,
-    unprotected: Annotated[
-        bool, typer.Option("--unprotected", help="With --verify: run answers outside of the sandbox.")
-    ] = False,
+    unprotected: Annotated[bool, option("With --verify: run answers outside of the sandbox.", "--unprotected")] = False,
     course: CourseOption = None,
 ) -> None:
     """Show how far you are.
@@ -174,19 +170,18 @@ def status(
     if answers is not None or unprotected:
         raise ValueError("--answers and --unprotected are for --verify FILE; give the certificate, too")
     folder = _folder(course)
-    if as_json:
-        from regard.school.course.certificate import make_certificate
-
-        typer.echo(json.dumps(make_certificate(folder), indent=2, ensure_ascii=False))
+    if not as_json:
+        _show_status(folder)
         return
-    _show_status(folder)
+    from regard.school.course.certificate import make_certificate
+
+    typer.echo(json.dumps(make_certificate(folder), indent=2, ensure_ascii=False))
 
 
 @learn.command(cls=RegardCommand)
 def verify(
     folders: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[FOLDER]...", help="A course, or exercises alone.", show_default="our course"),
+        list[str] | None, argument("A course, or exercises alone. [default: our course]", metavar="[FOLDER]...")
     ] = None,
 ) -> None:
     """For authors: check that exercises fail unsolved, solutions pass, wrong answers get their names.
@@ -202,9 +197,7 @@ def verify(
 @learn.command(cls=RegardCommand)
 def solution(
     name: OneName,
-    give_up: Annotated[
-        bool, typer.Option("--give-up", help="Show it before the exercise is done; that is noted.")
-    ] = False,
+    give_up: Annotated[bool, option("Show it before the exercise is done; that is noted.", "--give-up")] = False,
     course: CourseOption = None,
 ) -> None:
     """Show the solution of an exercise that is done."""
@@ -213,9 +206,8 @@ def solution(
     record = folder.progress.record(lesson.name)
     if not record.is_done and not give_up:
         left = len(lesson.hints) - record.hints
-        hints = (
-            f"{left} hint{'s' * (left != 1)} left: regard learn hint {lesson.name}" if left > 0 else "no hint is left"
-        )
+        hints = f"{left} hint{'s' * (left != 1)} left: regard learn hint {lesson.name}"
+        hints = hints if left > 0 else "no hint is left"
         raise ValueError(f"{lesson.name} is not done yet ({hints}); to see its solution anyway, add --give-up")
     folder.note_solution(lesson)
     typer.echo(lesson.text("solution.py"), nl=False)
@@ -240,21 +232,8 @@ def _lesson(folder: LearnerFolder, name: str | None) -> Lesson:
     return folder.course.lesson(name) if name is not None else folder.current() or folder.course.lessons[-1]
 
 
-def _watch(folder: LearnerFolder, name: str | None) -> None:
-    if sys.stdin.isatty() and sys.stdout.isatty():
-        from regard.commands.learn_watch import WatchMode
-
-        if name is None and folder.current() is None:
-            _show_status(folder)
-        else:
-            WatchMode(folder, _lesson(folder, name)).run()
-    else:
-        _check_once(folder, _lesson(folder, name))
-
-
 def _show_status(folder: LearnerFolder) -> None:
     from regard.school.drawing.lessons import course_status
-    from regard.show.terminal.table import terminal_width
 
     typer.echo(f"\n{course_status(folder, terminal_width())}\n")
 
@@ -262,7 +241,6 @@ def _show_status(folder: LearnerFolder) -> None:
 def _check_once(folder: LearnerFolder, lesson: Lesson) -> None:
     from regard.school.course.answers import AnswerChecker, check_learner
     from regard.school.drawing.lessons import colored, lesson_heading, next_step, result_text
-    from regard.show.terminal.table import terminal_width
 
     width = terminal_width()
     typer.echo(f"\n{lesson_heading(folder, lesson, width, with_task=False)}\n")

@@ -1,7 +1,5 @@
 """`regard learn verify` and `regard learn status --verify`: check a course, or the answers of a certificate."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Watch mode of `regard learn`: one exercise on the screen, checked whenever its file is saved, and single keys."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys
@@ -79,7 +77,6 @@ class WatchMode:
         return bool(self._saved_ahead) or any(key in self._keys_ahead for key in _QUIT)
 
     def press(self, key: str, checker: AnswerChecker) -> None:
-        """Do what a key asks for."""
         self.message = ""
         is_list, self.is_list = self.is_list, False
         if key == "h":
@@ -130,7 +127,6 @@ class WatchMode:
         self.draw()
 
     def draw(self) -> None:
-        """Write the whole screen."""
         width = terminal_width()
         blocks = []
         if self.is_list:

@@ -1,21 +1,19 @@
 """`regard notebook [NAME]`: the notebooks of the package, listed or copied to where you work."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from regard.commands.shared.options import argument
+
 FOLDER = Path(__file__).parents[1] / "school" / "notebooks"
 
 
 def notebook(
-    name: Annotated[
-        str | None, typer.Argument(help="Number or name of a notebook.", show_default="list all of them")
-    ] = None,
-    folder: Annotated[Path, typer.Argument(help="Where to copy it.", show_default="here")] = Path(),
+    name: Annotated[str | None, argument("Number or name of a notebook. [default: list all of them]")] = None,
+    folder: Annotated[Path, argument("Where to copy it.", show_default="here")] = Path(),
 ) -> None:
     """List the notebooks, or copy one out to run and change it."""
     files = sorted(FOLDER.glob("*.ipynb"))

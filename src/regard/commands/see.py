@@ -7,14 +7,13 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from regard.commands.shared import options
 from regard.commands.shared.files import check_save
-from regard.commands.shared.head_names import read_head
-from regard.commands.shared.options import TINY, check_max_tokens, command_line
-from regard.commands.shared.runs import LONGEST_KEPT, TitledRun, open_texts, watch_text
+from regard.commands.shared.options import TINY, check_max_tokens, command_line, option, read_head
+from regard.commands.shared.runs import LONGEST_KEPT, TitledRun, open_texts, step_of_head, watch_text
 from regard.commands.shared.texts import read_text
+from regard.show.terminal.table import terminal_width
+from regard.support.drawing import as_text
 
 if TYPE_CHECKING:
     from regard.heads.report.views import Head
@@ -27,21 +26,17 @@ def see(
     model: options.Model = TINY,
     head: options.Head = None,
     layer: Annotated[
-        str | None, typer.Option(help="Show the heads of this layer, by number or name.", show_default="all layers")
+        str | None, option("Show the heads of this layer, by number or name. [default: all layers]")
     ] = None,
     token: Annotated[
-        str | None,
-        typer.Option(help="Show where this token looks in every head: sat, or the@4.", show_default="off"),
+        str | None, option("Show where this token looks in every head: sat, or the@4. [default: off]")
     ] = None,
     step: Annotated[
-        str | None,
-        typer.Option(help="Show this step of the head as a matrix: scores, mask, queries, …", show_default="off"),
+        str | None, option("Show this step of the head as a matrix: scores, mask, queries, … [default: off]")
     ] = None,
     every: options.All = False,
     as_json: options.Json = False,
-    save: Annotated[
-        str | None, typer.Option(help="Save the report to this file, FILE.safetensors.", show_default="not saved")
-    ] = None,
+    save: Annotated[str | None, option("Save the report to this file, FILE.safetensors. [default: not saved]")] = None,
     max_tokens: options.MaxTokens = None,
     device: options.Device = "cpu",
 ) -> Any:
@@ -58,20 +53,35 @@ def see(
     seen = watch_text(opened, keep=False if table_only else None)
     run = TitledRun("", model, opened, seen)
     chosen = None if place[0] is None or place[1] is None else seen[place[0], place[1]]
-    again = command_line("see", text, model=model, max_tokens=max_tokens)
     if save is not None:  # files first: whoever reads the output may stop, as head does
         seen.save(save)
+    from regard.show.terminal.heads import print_heads
+    from regard.show.terminal.heat_map import head_picture
+
+    again, as_page = (command_line(name, text, model=model, max_tokens=max_tokens) for name in ("see", "page"))
     if as_json:
         print(json.dumps(run.as_json(), ensure_ascii=False))
     elif step is not None:
         _print_step(run, chosen or seen[seen.order(place[0])[0]], step, again)
     elif token is not None:
-        _print_token(run, token, place[0], every, again)
+        table = seen.at(token, layers=place[0]).table(terminal_width(), all=every, more="--all")
+        print(f"\n  {model}")
+        print_heads(table)
+        print(f"\n  All heads: {again}")
     elif chosen is not None:
-        _print_head(run, chosen, again)
+        print(f"\n  {model}\n{head_picture(chosen, terminal_width())}\n\n  All heads: {again}")
     else:
-        as_page = command_line("page", text, model=model, max_tokens=max_tokens)
-        _print_heads(run, place[0], every, {"One head": again, "As a page": f"{as_page} -o page.html"}, not table_only)
+        few = None if every or layer is not None else _FEW
+        print(f"\n  {model}")
+        print_heads(as_text(seen, terminal_width(), all=few is None, layer=place[0], more="--all", few=few))
+        next_head, *others = seen.order(place[0])
+        if table_only:
+            one, page = "One head: ", "As a page: "
+        else:
+            one, page = "Another head: ", "As a page:    "
+            print(f"\n{head_picture(seen[next_head], terminal_width())}")
+            next_head = others[0] if others else next_head
+        print(f"\n  {one}{again} --head {next_head[0]}.{next_head[1]}\n  {page}{as_page} -o page.html")
     if save is not None:
         print(f"\n  Saved: regard.load_seen({save!r})", file=sys.stderr if as_json else sys.stdout)
     return seen
@@ -93,60 +103,11 @@ def _check_views(views: Mapping[str, object], head: str | None) -> None:
         raise ValueError(f"--step {given['--step']} shows one head and {other} every head; leave one of them out")
 
 
-def _print_heads(
-    run: TitledRun, layer: int | str | None, every: bool, commands: Mapping[str, str], picture: bool
-) -> None:
-    """A table of heads and, unless the text is too long to keep, a picture of the first of them."""
-    from regard.show.terminal.heads import print_heads
-    from regard.show.terminal.heat_map import head_picture
-    from regard.show.terminal.table import terminal_width
-    from regard.support.drawing import as_text
-
-    width, seen, order = terminal_width(), run.seen, run.seen.order(layer)
-    few = None if every or layer is not None else _FEW
-    print(f"\n  {run.model}")
-    print_heads(as_text(seen, width, all=few is None, layer=layer, more="--all", few=few))
-    next_head = order[0]
-    if picture:
-        print(f"\n{head_picture(seen[next_head], width)}")
-        next_head = order[1 % len(order)]
-    one = f"{commands['One head']} --head {next_head[0]}.{next_head[1]}"
-    print(f"\n  {'Another head: ' if picture else 'One head: '}{one}")
-    print(f"  {'As a page:    ' if picture else 'As a page: '}{commands['As a page']}")
-
-
-def _print_token(run: TitledRun, token: str, layer: int | str | None, every: bool, again: str) -> None:
-    from regard.show.terminal.heads import print_heads
-    from regard.show.terminal.table import terminal_width
-
-    table = run.seen.at(token, layers=layer).table(terminal_width(), all=every, more="--all")
-    print(f"\n  {run.model}")
-    print_heads(table)
-    print(f"\n  All heads: {again}")
-
-
-def _print_head(run: TitledRun, head: Head, again: str) -> None:
-    from regard.show.terminal.heat_map import head_picture
-    from regard.show.terminal.table import terminal_width
-
-    print(f"\n  {run.model}\n{head_picture(head, terminal_width())}\n\n  All heads: {again}")
-
-
 def _print_step(run: TitledRun, head: Head, name: str, again: str) -> None:
     """One step of a head, as a matrix."""
-    from regard.show.terminal.step_matrix import belongs_to_a_head, step_matrix
-    from regard.show.terminal.table import terminal_width
-    from regard.traces.trace import trace_layer
-
-    steps = trace_layer(run.opened.model, head.layer, **run.opened.inputs)
-    if name not in steps:
-        raise ValueError(f"--step {name} is not a step of this layer; it has {', '.join(steps.names)}")
-    step, which = steps.find(name), f"{head.layer}.{head.head}"
-    tokens = head.query_tokens
-    labels = [str(i) for i in range(run.opened.tokens)] if tokens is None else tokens[0].labels
-    table, legend = step_matrix(step, labels, head.head, steps["weights"].shape[1], terminal_width())
-    of_head = f" of head {which}" if belongs_to_a_head(step) else ""
+    _, heading, matrix = step_of_head(run.opened, head, name)
+    which = f"{head.layer}.{head.head}"
     print(f"\n  {run.model}\n  head {which} · {head.role.name} · {head.record.name}[{head.head}]")
-    print(f"\n  {name}{of_head}: {step.operation}\n\n{table}\n\n{legend}")
+    print(f"\n  {heading}\n\n{matrix}")
     print(f"\n  Another step: {again} --head {which} --step {'mask' if name == 'scores' else 'scores'}")
     print(f"  All heads:    {again}")

@@ -5,10 +5,8 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from regard.commands.shared import options
-from regard.commands.shared.options import TINY, check_max_tokens
+from regard.commands.shared.options import HUB, TINY, check_max_tokens, option
 
 if TYPE_CHECKING:
     from regard.commands.shared.models import Reader
@@ -16,19 +14,11 @@ if TYPE_CHECKING:
 
 
 def serve(
-    model: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Model directory or name on the Hugging Face hub. May be repeated.",
-            show_default="tiny, in the package",
-        ),
-    ] = None,
-    port: Annotated[int, typer.Option(help="Port. 0 takes a free one.")] = 8765,
-    host: Annotated[
-        str, typer.Option(help="Address to listen on. Others than 127.0.0.1 let other computers in.")
-    ] = "127.0.0.1",
+    model: Annotated[list[str] | None, option(f"{HUB}. May be repeated. [default: tiny, in the package]")] = None,
+    port: Annotated[int, option("Port. 0 takes a free one.")] = 8765,
+    host: Annotated[str, option("Address to listen on. Others than 127.0.0.1 let other computers in.")] = "127.0.0.1",
     opens: options.Open = False,
-    max_tokens: Annotated[int, typer.Option(help="Refuse texts with more tokens.")] = 512,
+    max_tokens: Annotated[int, option("Refuse texts with more tokens.")] = 512,
     device: options.Device = "cpu",
 ) -> Any:
     """Show what every head does with your own texts, in the browser."""
@@ -83,9 +73,8 @@ def page_of(name: str, reader: Reader, text: str, max_tokens: int, cut: tuple[in
 
     try:
         opened = reader(text, None)
-        tokens = next(iter(opened.inputs.values())).shape[1]
-        if tokens > max_tokens:
-            raise TextTooLong(tokens, max_tokens)
+        if opened.tokens > max_tokens:
+            raise TextTooLong(opened.tokens, max_tokens)
     except TextTooLong as error:
         longest = min(error.longest, max_tokens)
         raise TooLarge(f"the text has {error.tokens} tokens; at most {longest} are read here. Shorten it.") from None

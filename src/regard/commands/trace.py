@@ -6,11 +6,9 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from regard.commands.shared.head_names import read_head
-from regard.commands.shared.options import TINY, refuse
-from regard.commands.shared.runs import open_texts, watch_text
+from regard.commands.shared.options import TINY, argument, option, read_head, refuse
+from regard.commands.shared.runs import open_texts, step_of_head, watch_text
+from regard.show.terminal.table import terminal_width, wrapped
 
 if TYPE_CHECKING:
     from regard.heads.report.report import Seen
@@ -21,35 +19,24 @@ _LONGEST = 30  # characters of a sentence that is repeated in the next command
 
 def trace(
     text: Annotated[
-        str | None,
-        typer.Argument(help="Sentence for the trained model in the package. Without one: the worked example."),
+        str | None, argument("Sentence for the trained model in the package. Without one: the worked example.")
     ] = None,
     head: Annotated[
-        str | None,
-        typer.Option(help="Head to show, with a sentence: 4.3, or 3 with --layer 4.", show_default="the clearest role"),
+        str | None, option("Head to show, with a sentence: 4.3, or 3 with --layer 4. [default: the clearest role]")
     ] = None,
-    layer: Annotated[
-        int | None, typer.Option(min=0, help="Layer to show, with a sentence.", show_default="the clearest role")
-    ] = None,
-    step: Annotated[
-        str | None, typer.Option(help="Step to show as a matrix: scores, mask, queries, …", show_default="weights")
-    ] = None,
-    tokens: Annotated[
-        int | None, typer.Option(min=1, help="Show shapes only, for this many tokens.", show_default="off")
-    ] = None,
+    layer: Annotated[int | None, option("Layer to show, with a sentence. [default: the clearest role]", min=0)] = None,
+    step: Annotated[str | None, option("Step to show as a matrix: scores, mask, queries, … [default: weights]")] = None,
+    tokens: Annotated[int | None, option("Show shapes only, for this many tokens. [default: off]", min=1)] = None,
     # The defaults below are None, so that an option that is typed where it means nothing can be refused.
-    d_model: Annotated[int | None, typer.Option(min=1, help="Model width, with --tokens.", show_default="768")] = None,
-    heads: Annotated[int | None, typer.Option(min=1, help="Number of heads, with --tokens.", show_default="12")] = None,
+    d_model: Annotated[int | None, option("Model width, with --tokens. [default: 768]", min=1)] = None,
+    heads: Annotated[int | None, option("Number of heads, with --tokens. [default: 12]", min=1)] = None,
     kv_heads: Annotated[
         int | None,
-        typer.Option(
-            min=1, help="Number of key/value heads (grouped-query attention), with --tokens.", show_default="--heads"
-        ),
+        option("Number of key/value heads (grouped-query attention), with --tokens. [default: --heads]", min=1),
     ] = None,
-    batch: Annotated[int | None, typer.Option(min=1, help="Batch size, with --tokens.", show_default="1")] = None,
+    batch: Annotated[int | None, option("Batch size, with --tokens. [default: 1]", min=1)] = None,
     causal: Annotated[
-        bool | None,
-        typer.Option("--causal/--no-causal", help="Hide later tokens, with --tokens.", show_default="causal"),
+        bool | None, option("Hide later tokens, with --tokens. [default: causal]", "--causal/--no-causal")
     ] = None,
 ) -> None:
     """Show the steps of attention, with their shapes and values."""
@@ -58,9 +45,8 @@ def trace(
     if tokens is not None:
         if text is not None:
             raise ValueError("give a sentence or --tokens, not both: a sentence brings its own number of tokens")
-        values = {"--step": step, "--head": head, "--layer": layer}
         remedy = 'for values, give a sentence: regard trace "The cat sat on the mat"'
-        refuse(values, "--tokens shows shapes only", remedy)
+        refuse({"--step": step, "--head": head, "--layer": layer}, "--tokens shows shapes only", remedy)
         _print_shapes(tokens, d_model or 768, heads or 12, kv_heads, batch or 1, causal is not False)
     elif text is not None:
         reason = "a sentence goes through the trained model in the package, which is causal and has its own sizes"
@@ -75,12 +61,10 @@ def trace(
 
 def _print_shapes(tokens: int, d_model: int, heads: int, kv_heads: int | None, batch: int, causal: bool) -> None:
     _check_divisible("--d-model", d_model, "--heads", heads)
-    if kv_heads is not None:
-        _check_divisible("--heads", heads, "--kv-heads", kv_heads)
+    _check_divisible("--heads", heads, "--kv-heads", kv_heads or heads)
     import torch
 
     import regard
-    from regard.show.terminal.table import terminal_width
 
     # On the meta device tensors have shapes and no values, so any size is free.
     with torch.device("meta"):
@@ -88,13 +72,12 @@ def _print_shapes(tokens: int, d_model: int, heads: int, kv_heads: int | None, b
             d_model, d_model, tokens, dropout=0.0, num_heads=heads, num_kv_heads=kv_heads, causal=causal
         )
         steps = regard.trace(layer, torch.empty(batch, tokens, d_model))
-    typer.echo(f"\n{steps.table(terminal_width())}\n")
+    print(f"\n{steps.table(terminal_width())}")
     _echo(
         f"Shapes: {batch} text{'s' * (batch != 1)}, {tokens} token{'s' * (tokens != 1)}, "
         f"{d_model} numbers per token in {heads} head{'s' * (heads != 1)} of {d_model // heads}."
     )
     matrix = batch * heads * tokens * tokens * 4 / 2**20
-    typer.echo()
     _echo(
         f"{regard.count_parameters(layer):,} parameters. The weights alone would be {matrix:,.1f} MiB in float32; "
         "regard.MultiHeadAttention never keeps them."
@@ -111,51 +94,36 @@ def _check_divisible(width_flag: str, width: int, count_flag: str, count: int) -
 
 
 def _print_ladder(step: str, everything: bool) -> None:
-    import torch
-
     import regard
     from regard import ladder
-    from regard.show.terminal.table import terminal_width
+    from regard.commands.ladder_page import trainable_rungs
 
-    words, x = ladder.SENTENCE, ladder.VECTORS
     with regard.trace() as first:
-        ladder.simplified_attention(x)
-    torch.manual_seed(123)
-    layers = (
-        ladder.SelfAttention(3, 2),
-        ladder.CausalAttention(3, 2, context_length=6, dropout=0.0),
-        ladder.MultiHeadAttention(3, 4, 6, 0.0, 2),
-    )
+        ladder.simplified_attention(ladder.VECTORS)
     titles = (
         "1  simplified: each word mixed with those most like it",
         "2  self-attention: + learned queries, keys, values, and a scale",
         "3  causal: + no look at the future",
         "4  multi-head: + two heads, and a projection that mixes them",
     )
-    rungs = dict(zip(titles, [first, *(regard.trace(layer.eval(), x[None]) for layer in layers)], strict=True))
-    if not any(step in steps for steps in rungs.values()):
-        raise ValueError(f"--step {step} is not a step of the ladder; it has {', '.join(rungs[titles[-1]].names)}")
-
-    typer.echo()
-    _echo(f'"{" ".join(words)}": six words of three numbers each')
+    traces = [first, *(regard.trace(layer, ladder.VECTORS[None]) for layer in trainable_rungs())]
+    if not any(step in steps for steps in traces):
+        raise ValueError(f"--step {step} is not a step of the ladder; it has {', '.join(traces[-1].names)}")
+    _echo(f'"{" ".join(ladder.SENTENCE)}": six words of three numbers each')
     legend = ""
-    for title, steps in rungs.items():
-        typer.echo()
+    for title, steps in zip(titles, traces, strict=True):
         _echo(title, then="     ")
         if everything:
-            typer.echo(f"\n{steps.table(terminal_width())}")
+            print(f"\n{steps.table(terminal_width())}")
         if step not in steps:
-            typer.echo()
             _echo(f"No step is called {step} here.")
             continue
-        before, legend = legend, _print_heads(steps, step, words)
+        before, legend = legend, _print_heads(steps, step, ladder.SENTENCE)
         if legend != before:
-            typer.echo(f"\n{legend}")
+            print(f"\n{legend}")
     if everything:
-        typer.echo()
         _echo("Each step is made from those above it.")
-        _echo("shape: 1 text × 6 tokens × numbers per token, or 1 text × 2 heads × …")
-    typer.echo()
+        _echo("shape: 1 text × 6 tokens × numbers per token, or 1 text × 2 heads × …", before="")
     _echo("Rungs 2 to 4 are untrained: every word still looks everywhere.")
     _echo_commands(
         {
@@ -168,17 +136,14 @@ def _print_ladder(step: str, everything: bool) -> None:
 
 def _print_heads(steps: Trace, name: str, words: list[str]) -> str:
     """Print the matrix of each head of a step; return the legend."""
-    from regard.show.terminal.step_matrix import heads_of, step_matrix
-    from regard.show.terminal.table import terminal_width
+    from regard.show.terminal.weights import heads_of, step_matrix
 
     step = steps.find(name)
     count, legend = heads_of(step), ""
     for number in range(count):
         table, legend = step_matrix(step, words, number, count, terminal_width(), digits=4)
-        which = f" of head {number}" if count > 1 else ""
-        typer.echo()
-        _echo(f"{name}{which}: {step.operation}")
-        typer.echo(f"\n{table}")
+        _echo(f"{name}{f' of head {number}' if count > 1 else ''}: {step.operation}")
+        print(f"\n{table}")
     return legend
 
 
@@ -192,9 +157,6 @@ def _print_sentence(text: str, layer: int | None, head: str | None, name: str, e
     if not text.strip():
         raise ValueError('the sentence is empty; try: regard trace "The cat sat on the mat"')
     from regard.commands.shared.models import TextTooLong
-    from regard.show.terminal.step_matrix import belongs_to_a_head, step_matrix
-    from regard.show.terminal.table import terminal_width
-    from regard.traces.trace import trace_layer
 
     try:
         (opened,) = open_texts([TINY], [text], None, "cpu")
@@ -203,32 +165,24 @@ def _print_sentence(text: str, layer: int | None, head: str | None, name: str, e
             f"the sentence has {error.tokens} tokens, and {TINY} reads at most {error.longest}; shorten it"
         ) from None
     config: Any = opened.model.config
-    tokens = opened.tokens
-    layers, heads = config.num_layers, config.num_heads
+    tokens, layers, heads = opened.tokens, config.num_layers, config.num_heads
     seen = watch_text(opened, keep=False, progress=False)
     number, which = _find_head(seen, chosen, layers, heads)
-    steps = trace_layer(opened.model, number, **opened.inputs)
-    if name not in steps:
-        raise ValueError(f"--step {name} is not a step of this layer; it has {', '.join(steps.names)}")
+    steps, heading, matrix = step_of_head(opened, seen[number, which], name)
 
     quoted = shlex.quote(text) if len(text) <= _LONGEST else '"…"'
-    typer.echo()
     _echo(f"{TINY}, the trained model in the package: {layers} layers × {heads} heads")
-    _echo(f"{tokens} token{'s' * (tokens != 1)} · head {number}.{which}: head {which} of layer {number}")
-    _echo(_role_line(seen, (number, which), chosen, tokens))
+    _echo(f"{tokens} token{'s' * (tokens != 1)} · head {number}.{which}: head {which} of layer {number}", before="")
+    _echo(_role_line(seen, (number, which), chosen, tokens), before="")
     if everything:
-        typer.echo(f"\n{steps.table(terminal_width())}\n")
+        print(f"\n{steps.table(terminal_width())}")
         D = steps["context"].shape[-1]
         _echo(
             f"x: the text as layer {number} gets it, after its norm. Each step is made from those above it. "
             f"shape: 1 text × {tokens} tokens × {config.d_model} numbers, or {heads} heads of {D}."
         )
-    step, words = steps.find(name), seen[number, which].query_tokens
-    labels = words[0].labels if words else list(map(str, range(tokens)))
-    table, legend = step_matrix(step, labels, which, heads, terminal_width())
-    typer.echo()
-    _echo(f"{name}{f' of head {number}.{which}' if belongs_to_a_head(step) else ''}: {step.operation}")
-    typer.echo(f"\n{table}\n\n{legend}")
+    _echo(heading)
+    print(f"\n{matrix}")
     other = next((one for one in seen.order() if one != (number, which)), (number, which))
     _echo_commands(
         {
@@ -264,27 +218,23 @@ def _role_line(seen: Seen, head: tuple[int, int], chosen: tuple[int | None, int 
     return f"{role}. Chosen as the clearest role{where} for this text: rare roles first, first token last."
 
 
-def _echo(text: str, then: str | None = None) -> None:
-    """Print a paragraph, wrapped to the terminal; `then` is the indent of its second and later lines."""
-    from regard.show.terminal.table import terminal_width, wrapped
-
-    typer.echo(wrapped(text, terminal_width(), then=then))
+def _echo(text: str, then: str | None = None, before: str = "\n") -> None:
+    """Print a paragraph after an empty line; `then` is the indent of its second and later lines."""
+    print(before + wrapped(text, terminal_width(), then=then))
 
 
 def _echo_commands(commands: Mapping[str, str]) -> None:
     """Print what to type next; where the terminal is narrow, in lines that a shell takes together."""
-    from regard.show.terminal.table import terminal_width
-
-    typer.echo()
+    print()
     first, width = max(map(len, commands)) + 3, terminal_width()
     narrow = max(map(len, commands.values())) + first + 2 > width
     for purpose, command in commands.items():
         if not narrow:
-            typer.echo(f"  {purpose + ':':<{first}}{command}")
+            print(f"  {purpose + ':':<{first}}{command}")
             continue
         lines = [""]
         for part in command.replace(" --", "\n--").split("\n"):
             if lines[-1] and len(lines[-1]) + len(part) + 7 > width:  # the indent, a space, and " \\"
                 lines.append("  ")
             lines[-1] += " " * bool(lines[-1].strip()) + part
-        typer.echo(f"  {purpose}:\n    " + " \\\n    ".join(lines))
+        print(f"  {purpose}:\n    " + " \\\n    ".join(lines))

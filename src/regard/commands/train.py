@@ -5,16 +5,17 @@ The flags come from the table in regard.gpt.train.options. What needs torch is i
 
 from __future__ import annotations
 
-import inspect
 import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import MISSING, fields, replace
+from inspect import Parameter, Signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.commands.shared.options import argument, option
 from regard.commands.terminal.usage import option_parameter
 from regard.gpt.train.options import FitOptions, ModelOptions, command_table, for_command
 from regard.support.argument_names import named_as_flags
@@ -32,19 +33,14 @@ def train(data: list[str], more: list[str] | None = None, **flags: Any) -> None:
         raise typer.Exit(130)  # as after any Ctrl-C
 
 
-def _signature() -> inspect.Signature:
+def _signature() -> Signature:
     """The signature of the command: the data, and every flag of the table."""
-    data = typer.Option(help="Text files to train on: .txt, .gz or .xz; more may follow as arguments.")
-    more = typer.Argument(help="More text files.", metavar="FILE", show_default=False)
-    named = inspect.Parameter.KEYWORD_ONLY
+    data = option("Text files to train on: .txt, .gz or .xz; more may follow as arguments.")
+    more = argument("More text files.", metavar="FILE", show_default=False)
     specs = sorted(command_table(), key=lambda spec: spec.default is not MISSING)  # required ones first
-    return inspect.Signature(
-        [
-            inspect.Parameter("data", named, annotation=Annotated[list[str], data]),
-            inspect.Parameter("more", named, default=None, annotation=Annotated[list[str] | None, more]),
-            *map(option_parameter, specs),
-        ]
-    )
+    first = Parameter("data", Parameter.KEYWORD_ONLY, annotation=Annotated[list[str], data])
+    others = Parameter("more", Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[list[str] | None, more])
+    return Signature([first, others, *map(option_parameter, specs)])
 
 
 train.__signature__ = _signature()  # type: ignore[attr-defined]
@@ -64,6 +60,7 @@ def _train_on_files(data: Sequence[str | Path], out: str | Path, **flags: Any) -
     from regard.gpt.train.prepare import prepare
     from regard.gpt.train.processes import find_device
     from regard.gpt.train.tokens import check_text_file
+    from regard.show.terminal.training import plot_loss
 
     # Wrong options and missing files are reported before anything is read or written.
     if flags.get("evaluate_every") and flags.get("val_fraction") == 0:
@@ -72,9 +69,8 @@ def _train_on_files(data: Sequence[str | Path], out: str | Path, **flags: Any) -
             "leave one of them out"
         )
     device = find_device(flags.pop("device", None))
-    source = ModelOptions(
-        **{field.name: flags.pop(field.name) for field in fields(ModelOptions) if field.name in flags}
-    )
+    of_model = {field.name for field in fields(ModelOptions)} & flags.keys()
+    source = ModelOptions(**{name: flags.pop(name) for name in of_model})
     options = for_command(source, cuda=device.type == "cuda", out=out, device=device, **flags)
     for file in data:
         check_text_file(Path(file))
@@ -88,18 +84,12 @@ def _train_on_files(data: Sequence[str | Path], out: str | Path, **flags: Any) -
             # With --fresh, `prepare` has cleared the directory already, and written the tokenizer with its hash.
             result = fit_in(processes, model, tokens, replace(options, resume=True), on_start=announce)
             if processes.is_main:
-                _plot(result)
+                if not plot_loss(result.log(), result.out / "loss.png"):
+                    print("  no loss.png without matplotlib: pip install matplotlib", file=sys.stderr, flush=True)
                 print(_footer(result), flush=True)
             return result
     except OSError as error:  # a full disk, most likely
         raise ValueError(_disk_error(error, Path(out))) from error
-
-
-def _plot(result: FitResult) -> None:
-    from regard.show.terminal.training import plot_loss
-
-    if not plot_loss(result.log(), result.out / "loss.png"):
-        print("  no loss.png without matplotlib: pip install matplotlib", file=sys.stderr, flush=True)
 
 
 def _header(model: GPT, tokens: int, options: FitOptions, processes: Processes, checkpoint: str) -> str:
@@ -140,18 +130,12 @@ def _footer(result: FitResult) -> str:
 
 def _disk_error(error: OSError, out: Path) -> str:
     """What could not be written, and how to resume."""
+    from regard.gpt.train.state import checkpoints
     from regard.support.files import NotWritten
 
-    last = _last_checkpoint(out)
-    then = f"The same command then resumes from {last}" if last else "Then give the same command again"
+    paths = checkpoints(out) if out.is_dir() else []
+    then = f"The same command then resumes from {paths[-1].name}" if paths else "Then give the same command again"
     if isinstance(error, NotWritten):
         return f"{error.strerror or error} {then}"
     what = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
     return f"{what}; put that right, or choose another --out. {then}"
-
-
-def _last_checkpoint(out: Path) -> str:
-    from regard.gpt.train.state import checkpoints
-
-    paths = checkpoints(out) if out.is_dir() else []
-    return paths[-1].name if paths else ""

@@ -4,6 +4,5 @@ from regard.show import figures as figures
 from regard.show.page import write as write
 from regard.show.terminal import effects as effects
 from regard.show.terminal import heads as heads
-from regard.show.terminal import one_token as one_token
-from regard.show.terminal import probe as probe
+from regard.show.terminal import heat_map as heat_map
 from regard.show.terminal import traces as traces

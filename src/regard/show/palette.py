@@ -4,8 +4,6 @@ Weights have one hue, and lightness by weight^0.6, so that small weights differ 
 are blue above zero and ochre below. Between the colours named here, the way is straight in OKLab.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -4,17 +4,12 @@ import os
 
 import pytest
 
-from regard.commands.shared.files import FIGURES, PAGES, check_output, check_save, is_page, read_contents
+from regard.commands.shared.files import FIGURES, PAGES, check_output, check_save, read_contents
 
 
 def test_several_heads_can_be_exact():
     assert read_contents(None, "4.3, 0.2").exact == [(4, 3), (0, 2)]
     assert read_contents("all", None) == ("all", ())
-
-
-@pytest.mark.parametrize(("name", "expected"), [("a.html", True), ("a.HTM", True), ("a.svg", False), (None, False)])
-def test_a_page_is_known_by_its_name(name, expected):
-    assert is_page(name) is expected
 
 
 def test_a_directory_without_permission_is_refused_first(tmp_path, monkeypatch):

@@ -2,7 +2,15 @@
 
 import pytest
 
-from regard.commands.shared.options import check_max_tokens, command_line, refuse
+from regard.commands.shared.options import (
+    blamed_on,
+    check_max_tokens,
+    command_line,
+    read_head,
+    read_heads,
+    read_to,
+    refuse,
+)
 
 
 def test_the_next_command_reads_the_same():
@@ -22,3 +30,43 @@ def test_a_text_needs_tokens():
     check_max_tokens(2, least=2)
     with pytest.raises(ValueError, match=r"^--max-tokens 1 must be at least 2: for a reason$"):
         check_max_tokens(1, least=2, why=": for a reason")
+
+
+def test_heads_are_layer_and_head():
+    assert read_heads("--cut", "0.2, 11.3") == [(0, 2), (11, 3)]
+    assert read_heads("--cut", None) is None
+
+
+@pytest.mark.parametrize("typed", ["3", "a.b", "4.3,", "-1.2", "4.3.1"])
+def test_other_names_are_refused_with_the_flag(typed):
+    with pytest.raises(ValueError, match=rf"--cut {typed} must be heads, such as 4\.3, head 3 of layer 4"):
+        read_heads("--cut", typed)
+
+
+def test_a_cut_head_hands_over_0_or_its_mean():
+    assert (read_to("0"), read_to("mean")) == (0, "mean")
+    with pytest.raises(ValueError, match="--to median must be 0 or mean"):
+        read_to("median")
+
+
+def test_a_head_has_one_name_or_two():
+    assert read_head("4.3", None) == read_head("3", "4") == read_head("4.3", 4) == (4, 3)
+    assert (read_head(None, None), read_head("3", "h.4.attn")) == ((None, None), ("h.4.attn", 3))
+
+
+@pytest.mark.parametrize(
+    ("head", "layer", "message"),
+    [
+        ("x", None, r"^--head x must be a number, such as 3; or 4\.3, head 3 of layer 4$"),
+        ("4.3", "2", r"^--head 4\.3 is of layer 4, but --layer is 2; leave one of them out$"),
+        ("3", None, r"^--head 3 needs a layer to be in; add --layer 0, or write --head 0\.3$"),
+    ],
+)
+def test_a_head_that_cannot_be_is_refused(head, layer, message):
+    with pytest.raises(ValueError, match=message):
+        read_head(head, layer)
+
+
+def test_an_error_is_blamed_on_the_option_that_asked_for_it():
+    with pytest.raises(ValueError, match=r"^--cut 0\.9: head 9 does not exist$"), blamed_on("--cut 0.9"):
+        raise ValueError("head 9 does not exist")

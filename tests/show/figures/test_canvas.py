@@ -5,6 +5,7 @@ import sys
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
+import numpy as np
 import pytest
 
 from regard.show.figures import canvas, save_figure
@@ -108,3 +109,34 @@ def test_a_note_that_is_longer_than_a_line_is_broken_between_its_words():
     wide = canvas.size_of(axes)[0]
     assert all(canvas.text_width(axes, line) <= wide for line in lines)
     assert len(lines) > 1
+
+
+@pytest.mark.parametrize(
+    ("scale", "anchors"), [(canvas.weight_scale(), canvas.WEIGHTS), (canvas.signed_scale(7.0), canvas.SIGNED)]
+)
+def test_a_number_has_the_color_that_is_named_for_it(scale, anchors):
+    most = scale["norm"].vmax
+    for at, color in anchors.items():
+        drawn = scale["cmap"](scale["norm"](most * at))
+        np.testing.assert_allclose(drawn[:3], mpl.colors.to_rgb(color), atol=0.03)
+
+
+def test_a_masked_cell_has_no_color_and_zero_has_one():
+    scale = canvas.weight_scale()
+    drawn = scale["cmap"](scale["norm"](np.ma.array([0.0, 0.0], mask=[True, False])))
+    assert drawn[:, 3].tolist() == [0.0, 1.0]
+
+
+def test_amounts_are_even_from_zero_also_where_all_are_zero():
+    assert float(canvas.amount_scale(8.0)["norm"](2.0)) == 0.25
+    assert float(canvas.amount_scale(0.0)["norm"](0.0)) == 0.0
+
+
+def test_ink_can_be_read_on_its_color():
+    assert [canvas.ink_on(mpl.colors.to_rgb(color)) for color in canvas.WEIGHTS.values()] == ["#000000"] * 4 + [
+        "#ffffff"
+    ] * 2
+
+
+def test_a_tint_is_between_white_and_the_color():
+    assert canvas.tint("#000000", 0.25).tolist() == [0.75, 0.75, 0.75]

@@ -1,4 +1,4 @@
-"""Compare in a browser: what it shows is what regard.heads.report.compare says."""
+"""Compare in a browser: what it shows is what regard.heads.report.listings says."""
 
 import pytest
 import torch

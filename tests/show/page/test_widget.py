@@ -10,8 +10,7 @@ from chromium import chromium, needs_chromium
 
 import regard
 from regard.show.page.encode import Encoding, decode_weights
-from regard.show.page.on_demand import BlocksOnDemand, page_on_demand
-from regard.show.page.payload import PageData, Titled, page_data
+from regard.show.page.payload import BlocksOnDemand, PageData, Titled, page_data, page_on_demand
 from regard.support.tokens import TextTokens
 
 pytest.importorskip("anywidget")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from regard.show.terminal.table import Signed, html_table, same_digits, shorten, terminal_width, text_table
+from regard.show.terminal.table import Signed, html_table, shorten, terminal_width, text_table
 
 COLUMNS = ["head", "role", "entropy", "distance"]
 ROWS = [["2.5", "previous token", 0.211, 1.0], ["11.10", "mixed", float("nan"), 12345.6]]
@@ -93,13 +93,6 @@ def test_a_column_keeps_its_least_width_even_where_the_line_becomes_too_long():
 def test_a_change_shows_its_sign_unless_it_is_nothing():
     rows = [["a", Signed(0.25)], ["b", Signed(-0.031)], ["c", Signed(0.001)], ["d", Signed("nan")]]
     assert text_table([], rows).splitlines() == ["  a  +0.25", "  b  −0.03", "  c   0.00", "  d      ·"]
-
-
-def test_the_numbers_of_a_column_share_their_digits():
-    assert same_digits([0.125, 31.0]) == ["0.125", "31.000"]
-    assert same_digits([250.0, None, 1000.25]) == ["250.0", "-", "1000.2"]
-    assert same_digits([10.0, 11.5]) == ["10.00", "11.50"]
-    assert same_digits([]) == []
 
 
 def test_text_is_shortened_to_exactly_the_width():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
-from regard.commands.shared.head_names import blamed_on, read_heads
+from regard.commands.shared.options import blamed_on, read_heads
 
 if TYPE_CHECKING:
     from regard.commands.shared.runs import TitledRun
@@ -20,11 +20,6 @@ if TYPE_CHECKING:
 
 PAGES, FIGURES = (".html", ".htm"), (".svg", ".png", ".pdf")
 _LONGEST_STEPS = 512  # tokens of a text whose steps are in the page unless --steps asks for others
-
-
-def is_page(output: str | None) -> bool:
-    """Is this the name of a page?"""
-    return output is not None and output.lower().endswith(PAGES)
 
 
 def check_output(output: str | None, kinds: Sequence[str], rule: str) -> None:

@@ -3,8 +3,6 @@
 Weights are read from safetensors only, and no code that comes with a model is run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -25,6 +23,7 @@ from regard.gpt.train.processes import find_device
 from regard.support.printable import readable
 
 _MISSING = "other types are loaded with transformers, which is missing"
+_SAVED = "model.save_pretrained() wrote"
 _TOKENIZERS = ("tokenizer*", "vocab*", "*.model", "*.tiktoken", "merges.txt")
 
 
@@ -49,11 +48,9 @@ class TextTooLong(ValueError):
     """A text has more tokens than the model reads."""
 
     def __init__(self, tokens: int, longest: int) -> None:
-        super().__init__(
-            f"the text has {tokens} tokens and the model reads at most {longest}; add --max-tokens {longest}"
-        )
-        self.tokens = tokens
-        self.longest = longest
+        most = f"the model reads at most {longest}; add --max-tokens {longest}"
+        super().__init__(f"the text has {tokens} tokens and {most}")
+        self.tokens, self.longest = tokens, longest
 
 
 def load_gpt(name: str, device: str | None) -> GPT:
@@ -129,10 +126,18 @@ def _reader_with_transformers(name: str, device: str) -> Reader:
     with _quiet_transformers() as transformers:
         config, model, tokenizer = _load(transformers, name, device)
 
+    crosses = getattr(config, "is_encoder_decoder", False)
+    layers = None if crosses else _number_in(config, "num_hidden_layers")
+
     def read(text: str, max_tokens: int | None) -> ModelWithText:
-        with _quiet_transformers():
-            inputs = _tokenize(tokenizer, text, config, max_tokens)
-        return ModelWithText(model, inputs, tokenizer, _number_of_layers(config))
+        truncation = {} if max_tokens is None else {"truncation": True, "max_length": max_tokens}
+        with _quiet_transformers(), panics_refused("the tokenizer cannot encode this text", hold_stderr=True):
+            encoded = tokenizer(text, return_tensors="pt", verbose=False, **truncation)
+        inputs = {name: encoded[name] for name in ("input_ids", "attention_mask") if name in encoded}
+        _check_length(inputs["input_ids"].shape[1], _number_in(config, "max_position_embeddings"))
+        if crosses:
+            inputs["decoder_input_ids"] = inputs["input_ids"]  # the same text for encoder and decoder
+        return ModelWithText(model, inputs, tokenizer, layers)
 
     return read
 
@@ -150,10 +155,9 @@ def _quiet_transformers() -> Iterator[Any]:
     try:
         import transformers
         from transformers.utils import logging
-    except ImportError:
-        raise ValueError(
-            "regard see loads models with transformers, which is missing; pip install transformers"
-        ) from None
+    except ImportError:  # in part: load_reader found it
+        missing = "regard see loads models with transformers, which is missing"
+        raise ValueError(f"{missing}; pip install transformers") from None
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -182,17 +186,14 @@ def _load(transformers: Any, name: str, device: str) -> tuple[Any, nn.Module, An
         raise ValueError(f"{name} could not be loaded: {_first_line(error)}") from None
     reads = getattr(model, "main_input_name", "input_ids")
     if reads != "input_ids":
-        raise ValueError(
-            f"{name} reads {reads}, not text; watch it in Python: with regard.watch(model) as seen: model({reads}=…)"
-        )
+        in_python = f"with regard.watch(model) as seen: model({reads}=…)"
+        raise ValueError(f"{name} reads {reads}, not text; watch it in Python: {in_python}")
     try:
         with panics_refused("tokenizers cannot read it", hold_stderr=True):
             tokenizer = transformers.AutoTokenizer.from_pretrained(name, **safe)
     except Exception as error:
-        raise ValueError(
-            f"{name} has no tokenizer that can be read: {_first_line(error)}; "
-            f"tokenizer.save_pretrained({name!r}) adds one"
-        ) from None
+        remedy = f"tokenizer.save_pretrained({name!r}) adds one"
+        raise ValueError(f"{name} has no tokenizer that can be read: {_first_line(error)}; {remedy}") from None
     return config, model, tokenizer
 
 
@@ -201,13 +202,11 @@ def _check_name(name: str) -> None:
     path = Path(name)
     if not path.exists():
         if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
-            raise ValueError(
-                f"there is no directory {name}; give one that model.save_pretrained() wrote, or a hub name"
-            )
+            raise ValueError(f"there is no directory {name}; give one that {_SAVED}, or a hub name")
         check_hub(name)
     elif not (path / "config.json").is_file():
         inside = model_inside(path)
-        remedy = "give a directory that model.save_pretrained() wrote" if inside is None else f"did you mean {inside}?"
+        remedy = f"give a directory that {_SAVED}" if inside is None else f"did you mean {inside}?"
         raise ValueError(f"{name} has no config.json; {remedy}")
     elif not any(file for pattern in _TOKENIZERS for file in path.glob(pattern)):
         # transformers would make an empty tokenizer, which reads nothing.
@@ -218,22 +217,9 @@ def _check_name(name: str) -> None:
             check_tokenizer_file(path / "tokenizer.json")
 
 
-def _tokenize(tokenizer: Any, text: str, config: Any, max_tokens: int | None) -> dict[str, Tensor]:
-    truncation = {} if max_tokens is None else {"truncation": True, "max_length": max_tokens}
-    with panics_refused("the tokenizer cannot encode this text", hold_stderr=True):
-        encoded = tokenizer(text, return_tensors="pt", verbose=False, **truncation)
-    inputs = {name: encoded[name] for name in ("input_ids", "attention_mask") if name in encoded}
-    ids = inputs["input_ids"][0].tolist()
-    longest = getattr(config, "max_position_embeddings", None)
-    _check_length(len(ids), longest if isinstance(longest, int) else None)
-    if getattr(config, "is_encoder_decoder", False):
-        inputs["decoder_input_ids"] = inputs["input_ids"]  # the same text for encoder and decoder
-    return inputs
-
-
-def _number_of_layers(config: Any) -> int | None:
-    count = getattr(config, "num_hidden_layers", None)
-    return count if isinstance(count, int) and not getattr(config, "is_encoder_decoder", False) else None
+def _number_in(config: Any, name: str) -> int | None:
+    number = getattr(config, name, None)
+    return number if isinstance(number, int) else None
 
 
 def _first_line(error: BaseException) -> str:

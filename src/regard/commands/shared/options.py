@@ -1,43 +1,46 @@
-"""Arguments and options that several commands have: flag, help text and what the default does, each stated once."""
-
-from __future__ import annotations
+"""Arguments and options that several commands have, each stated once, and reading them: 4.3 is head 3 of layer 4."""
 
 import shlex
-from collections.abc import Mapping
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Annotated, Any
 
 import typer
 
 TINY = "tiny"  # the trained model in the package
+HUB = "Model directory or name on the Hugging Face hub"
+
+
+def option(help: str, *flags: str, **settings: Any) -> Any:
+    """An option of a command; what a default of None does is said at the end of its help."""
+    return typer.Option(*flags, help=help, **settings)
+
+
+def argument(help: str, **settings: Any) -> Any:
+    """The same for an argument."""
+    return typer.Argument(help=help, **settings)
+
 
 Text = Annotated[
-    str | None,
-    typer.Argument(help="A sentence, a file, or - for standard input.", show_default="one that repeats itself"),
+    str | None, argument("A sentence, a file, or - for standard input. [default: one that repeats itself]")
 ]
-Model = Annotated[str, typer.Option(help="Model directory or name on the Hugging Face hub; tiny is in the package.")]
-Head = Annotated[
-    str | None, typer.Option(help="Show this head: 4.3, or 3 with --layer 4.", show_default="the clearest role")
-]
-To = Annotated[str, typer.Option(help="What a cut head hands over: 0, or mean, its mean over the text.")]
-All = Annotated[bool, typer.Option("--all", help="List every head, not only the first.", show_default="off")]
-Json = Annotated[bool, typer.Option("--json", help="Print all numbers as JSON.", show_default="off")]
-Open = Annotated[bool, typer.Option("--open", help="Open the page in a browser.", show_default="off")]
-MaxTokens = Annotated[int | None, typer.Option(help="Read at most this many tokens of each text.", show_default="all")]
-Device = Annotated[str, typer.Option(help="Device: cpu, cuda, …")]
+Model = Annotated[str, option(f"{HUB}; tiny is in the package.")]
+Head = Annotated[str | None, option("Show this head: 4.3, or 3 with --layer 4. [default: the clearest role]")]
+To = Annotated[str, option("What a cut head hands over: 0, or mean, its mean over the text.")]
+All = Annotated[bool, option("List every head, not only the first. [default: off]", "--all")]
+Json = Annotated[bool, option("Print all numbers as JSON. [default: off]", "--json")]
+Open = Annotated[bool, option("Open the page in a browser. [default: off]", "--open")]
+MaxTokens = Annotated[int | None, option("Read at most this many tokens of each text. [default: all]")]
+Device = Annotated[str, option("Device: cpu, cuda, …")]
 
 # What a page holds.
 Steps = Annotated[
-    str | None,
-    typer.Option(help="Layers whose steps are in the page: 1,4 or all.", show_default="the layer of the head"),
+    str | None, option("Layers whose steps are in the page: 1,4 or all. [default: the layer of the head]")
 ]
 Exact = Annotated[
-    str | None,
-    typer.Option(help="Heads of a long text whose every weight is in the page: 4.3,0.2.", show_default="none"),
+    str | None, option("Heads of a long text whose every weight is in the page: 4.3,0.2. [default: none]")
 ]
-Effect = Annotated[
-    bool,
-    typer.Option("--effect", help="Shade the heads of the page by what their absence costs.", show_default="off"),
-]
+Effect = Annotated[bool, option("Shade the heads of the page by what their absence costs. [default: off]", "--effect")]
 
 
 def command_line(command: str, *texts: str | None, model: str = TINY, max_tokens: int | None = None) -> str:
@@ -68,3 +71,65 @@ def refuse(options: Mapping[str, object], reason: str, remedy: str) -> None:
     typed = [name for name, value in options.items() if value is not None and value is not False]
     if typed:
         raise ValueError(f"{' and '.join(typed)} cannot be used here: {reason}; {remedy}")
+
+
+def read_head(head: str | None, layer: int | str | None) -> tuple[int | str | None, int | None]:
+    """--head and --layer: a layer by number or name, and a head in it; 4.3, as tables name heads, is both.
+
+    >>> read_head("4.3", None), read_head("3", "4"), read_head(None, "h.4.attn")
+    ((4, 3), (4, 3), ('h.4.attn', None))
+    """
+    number = int(layer) if isinstance(layer, str) and layer.lstrip("-").isdigit() else layer
+    if head is None:
+        return number, None
+    first, dot, last = head.rpartition(".")
+    if not (last.isdigit() and (first.isdigit() or not dot)):
+        raise ValueError(f"--head {head} must be a number, such as 3; or 4.3, head 3 of layer 4")
+    if dot and number not in (None, int(first)):
+        raise ValueError(f"--head {head} is of layer {first}, but --layer is {layer}; leave one of them out")
+    if not dot and number is None:
+        raise ValueError(f"--head {head} needs a layer to be in; add --layer 0, or write --head 0.{head}")
+    return int(first) if dot else number, int(last)
+
+
+def read_heads(flag: str, heads: str | None) -> list[tuple[int, int]] | None:
+    """Several heads, each as tables name it.
+
+    >>> read_heads("--heads", "0.2,4.3")
+    [(0, 2), (4, 3)]
+    """
+    if heads is None:
+        return None
+    chosen = []
+    for one in heads.split(","):
+        layer, _, head = one.strip().partition(".")
+        if not (layer.isdecimal() and head.isdecimal()):
+            raise ValueError(f"{flag} {heads} must be heads, such as 4.3, head 3 of layer 4; or several: 4.3,0.2")
+        chosen.append((int(layer), int(head)))
+    return chosen
+
+
+def read_to(to: str) -> int | str:
+    """What a cut head hands over.
+
+    >>> read_to("0"), read_to("mean")
+    (0, 'mean')
+    """
+    if to not in ("0", "mean"):
+        raise ValueError(f"--to {to} must be 0 or mean; other values in Python: to=… of regard.cut and regard.effect")
+    return 0 if to == "0" else to
+
+
+@contextmanager
+def blamed_on(option: str) -> Iterator[None]:
+    """Inside this block, an error says which option asked for a head or layer that does not exist.
+
+    >>> with blamed_on("--cut 0.9"):
+    ...     raise ValueError("head 9 does not exist")
+    Traceback (most recent call last):
+    ValueError: --cut 0.9: head 9 does not exist
+    """
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{option}: {error}") from None

@@ -6,13 +6,17 @@ from collections.abc import Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from regard.commands.shared.options import blamed_on
 from regard.commands.terminal.progress import progress_bar
+from regard.show.terminal.table import terminal_width
 from regard.support.argument_names import named_as_flags
 
 if TYPE_CHECKING:
     from regard.commands.shared.models import ModelWithText
     from regard.heads.change.effects import Effects
     from regard.heads.report.report import Seen
+    from regard.heads.report.views import Head
+    from regard.traces.trace import Trace
 
 LONGEST_KEPT = 4096  # tokens of a text whose queries and keys are kept to draw a head that nobody asked for
 
@@ -30,6 +34,14 @@ class TitledRun(NamedTuple):
         """The model, the tokens, and the means of every head."""
         tokens = None if self.seen.tokens is None else [list(one) for one in self.seen.tokens]
         return {"model": self.model, "tokens": tokens, **self.seen.summary()}
+
+    def name_heads(self, flag: str, heads: Sequence[tuple[int, int]]) -> list[str]:
+        """The names of heads as a person typed them, all of which exist."""
+        names = [f"{layer}.{head}" for layer, head in heads]
+        for name, head in zip(names, heads, strict=True):
+            with blamed_on(f"{flag} {name}"):
+                _ = self.seen[head]
+        return names
 
 
 def open_texts(
@@ -63,10 +75,8 @@ def watch_text(opened: ModelWithText, keep: bool | None = None, progress: bool =
         try:
             model(**{name: value.to(device) for name, value in inputs.items()}, **options)
         except IndexError as error:
-            size = opened.tokens
-            raise ValueError(
-                f"the model cannot read {size} tokens ({error}); fewer: --max-tokens {size // 2}"
-            ) from None
+            n = opened.tokens
+            raise ValueError(f"the model cannot read {n} tokens ({error}); fewer: --max-tokens {n // 2}") from None
     seen.on_call = None
     return seen
 
@@ -78,3 +88,18 @@ def measure_effects(opened: Sequence[ModelWithText], **options: Any) -> Effects:
     model, tokenizer, inputs = opened[0].model, opened[0].tokenizer, [one.inputs for one in opened]
     with progress_bar("cutting") as advance:
         return effect(model, inputs, tokenizer=tokenizer, progress=advance, **options)
+
+
+def step_of_head(opened: ModelWithText, head: Head, name: str) -> tuple[Trace, str, str]:
+    """The steps of a head's layer; of the step of this name a heading, and its matrix with a legend."""
+    from regard.show.terminal.weights import belongs_to_a_head, step_matrix
+    from regard.traces.trace import trace_layer
+
+    steps = trace_layer(opened.model, head.layer, **opened.inputs)
+    if name not in steps:
+        raise ValueError(f"--step {name} is not a step of this layer; it has {', '.join(steps.names)}")
+    step, tokens = steps.find(name), head.query_tokens
+    labels = [str(i) for i in range(opened.tokens)] if tokens is None else tokens[0].labels
+    table, legend = step_matrix(step, labels, head.head, steps["weights"].shape[1], terminal_width())
+    of_head = f" of head {head.layer}.{head.head}" if belongs_to_a_head(step) else ""
+    return steps, f"{name}{of_head}: {step.operation}", f"{table}\n\n{legend}"

@@ -1,21 +1,21 @@
-"""The text of a command: a sentence, a file, or standard input."""
-
-from __future__ import annotations
+"""The text of a command: a sentence, a file, or standard input; and titles that tell texts and models apart."""
 
 import os
 import re
 import shlex
 import sys
-from pathlib import Path
+from collections.abc import Sequence
+from pathlib import Path, PurePath
+
+from regard.support.tokens import printable_token
 
 # The second half repeats the first, so that heads that copy can be recognised. (Lewis Carroll)
 REPEATED = (
     "Alice was beginning to get very tired of sitting by her sister on the bank,\n"
     "and Alice was beginning to get very tired of sitting by her sister on the bank.\n"
 )
-
-
 LARGEST = 64 << 20  # bytes of a text: many more tokens than any model reads
+_TITLE = 32  # letters of a text that name it
 
 
 def read_text(text: str | None) -> str:
@@ -63,3 +63,43 @@ def _looks_like_a_path(text: str) -> bool:
     [False, True, True, False, False, False]
     """
     return len(text.split()) == 1 and (os.sep in text or re.search(r"\w\.[A-Za-z]\w*$", text) is not None)
+
+
+def text_titles(names: Sequence[str | None], contents: Sequence[str]) -> list[str]:
+    """Short names of texts: of a file its name, else its beginning; where that is the same, what differs.
+
+    >>> text_titles([None, None], ["The cat sat", "Alice was beginning to get very tired"])
+    ['“The cat sat”', '“Alice was beginning to get very…”']
+    >>> text_titles([None, None], ["the cat " * 9 + "sat", "the cat " * 9 + "ran"])
+    ['“… sat”', '“… ran”']
+    """
+    texts = [printable_token(" ".join(one.split())) for one in contents]
+    shown = [_beginning(one) for one in texts]
+    if len(set(shown)) < len(set(texts)):
+        same = next(i for i in range(len(texts[0]) + 1) if len({one[: i + 1] for one in texts}) > 1)
+        first = texts[0].rfind(" ", 0, same) + 1
+        shown = [_beginning(f"… {one[first:]}") for one in texts]
+    quoted = [f"“{text}”" for text in shown]
+    titles = [
+        printable_token(PurePath(name).name) if name is not None and os.path.isfile(name) else text
+        for name, text in zip(names, quoted, strict=True)
+    ]
+    return titles if len(set(titles)) == len(titles) else quoted
+
+
+def _beginning(text: str) -> str:
+    """As many words as make a title."""
+    if len(text) <= _TITLE:
+        return text
+    words, cut = text[:_TITLE].rpartition(" ")[0], text[: _TITLE - 1]
+    return f"{words if len(words) > _TITLE // 2 else cut}…"
+
+
+def model_titles(names: Sequence[str]) -> list[str]:
+    """Short names of two models: the last part of their paths, where these differ.
+
+    >>> model_titles(["runs/first/step-100", "runs/first/step-200"]), model_titles(["a/model", "b/model"])
+    (['step-100', 'step-200'], ['a/model', 'b/model'])
+    """
+    last = [PurePath(name).name or name for name in names]
+    return last if len(set(last)) == len(last) > 1 else list(names)

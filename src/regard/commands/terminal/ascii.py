@@ -5,8 +5,6 @@ what will be written. UTF-8 terminals are not affected: an error handler of a co
 the encoding does not have.
 """
 
-from __future__ import annotations
-
 import codecs
 import re
 import sys

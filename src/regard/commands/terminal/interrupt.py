@@ -1,7 +1,5 @@
 """Ctrl-C at any moment: the process ends with status 130, without a traceback and with a visible cursor."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -8,7 +8,7 @@ import signal
 import sys
 import termios
 import tty
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 END = "\x04"  # Ctrl-D, and the end of input
@@ -27,15 +27,14 @@ class Keyboard:
 
     def __enter__(self) -> Keyboard:
         self._before = termios.tcgetattr(self._input)
-        chosen = {signal.SIGINT: self._interrupt, signal.SIGTERM: self._end, signal.SIGCONT: self._go_on}
-        chosen[signal.SIGWINCH] = self._redraw
-        for number, handle in chosen.items():
+        chosen = {signal.SIGINT: self._interrupt, signal.SIGTERM: self._end}
+        for number, handle in (chosen | dict.fromkeys((signal.SIGCONT, signal.SIGWINCH), self._redraw)).items():
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._handlers[number] = signal.signal(number, handle)
         self._take()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._give_back()
         for number, handle in self._handlers.items():
             signal.signal(number, handle)
@@ -68,9 +67,6 @@ class Keyboard:
     def _end(self, number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
-    def _go_on(self, number: int, frame: FrameType | None) -> None:
-        self._take()
-        self.is_redrawn = True
-
     def _redraw(self, number: int, frame: FrameType | None) -> None:
+        self._take()  # a process that was stopped has lost it
         self.is_redrawn = True

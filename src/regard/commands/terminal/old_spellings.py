@@ -1,7 +1,5 @@
 """Options that `regard see` had before there were `regard page` and `regard compare`. To be removed in 0.3."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Sequence
 

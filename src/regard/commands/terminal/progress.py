@@ -1,7 +1,5 @@
 """A progress bar on stderr that is removed at the end; none without a terminal."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,7 +8,7 @@ from regard.support.printable import styled
 
 
 @contextmanager
-def progress_bar(activity: str, shown: bool = True) -> Iterator[Callable[[int, int | None], None]]:
+def progress_bar(activity: str, shown: bool = True) -> Iterator[Callable[..., None]]:
     """Inside this block, a bar; the function takes how much is done, of how much in all, None where that is unknown."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -19,4 +17,4 @@ def progress_bar(activity: str, shown: bool = True) -> Iterator[Callable[[int, i
     hidden = not (shown and sys.stderr.isatty())
     with Progress(*columns, console=Console(file=styled(sys.stderr)), transient=True, disable=hidden) as bar:
         task = bar.add_task("", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        yield lambda done, total, *_: bar.update(task, completed=done, total=total)

@@ -1,12 +1,9 @@
 """A command line that typer refuses, and help texts, in the words of regard: `--tokens 0 must be at least 1`."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import MISSING
 from inspect import Parameter
 from itertools import pairwise
@@ -38,22 +35,23 @@ _FLAG_TYPES: dict[Any, Any] = {
 NO_UTF8 = "the locale of this terminal is not UTF-8; set one: export LC_ALL=C.UTF-8"
 
 
-class RegardCommand(TyperCommand):
-    """A command whose help is in plain tables: <int>, [default: 50]."""
+class _PlainHelp:
+    """Help in plain tables: <int>, [default: 50]."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the tables of arguments and options."""
-        with _plain_tables(formatter):
-            super().format_options(ctx, formatter)
+        """Write the tables of arguments, options and commands."""
+        write = formatter.write_dl
+        formatter.write_dl = lambda rows, *more, **options: write([_plain(*row) for row in rows], *more, **options)
+        super().format_options(ctx, formatter)  # type: ignore[misc]
+        del formatter.write_dl
 
 
-class RegardGroup(TyperGroup):
-    """A group of commands, with help of the same style."""
+class RegardCommand(_PlainHelp, TyperCommand):
+    """A command."""
 
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the tables of options and commands."""
-        with _plain_tables(formatter):
-            super().format_options(ctx, formatter)
+
+class RegardGroup(_PlainHelp, TyperGroup):
+    """A group of commands."""
 
 
 def option_parameter(spec: Spec) -> Parameter:
@@ -70,26 +68,16 @@ def option_parameter(spec: Spec) -> Parameter:
     )
 
 
-@contextmanager
-def _plain_tables(formatter: Any) -> Iterator[None]:
-    write = formatter.write_dl
-    formatter.write_dl = lambda rows, *more, **options: write([_plain(*row) for row in rows], *more, **options)
-    try:
-        yield
-    finally:
-        del formatter.write_dl
-
-
 def _plain(names: str, text: str) -> tuple[str, str]:
     """A row of a help text.
 
-    >>> _plain("--heads <int range>", "Number of heads.  [default: (12); x>=1]")
+    >>> _plain("--heads <int range>", "Number of heads. [default: 12]  [x>=1]")
     ('--heads <int>', 'Number of heads. [default: 12]')
     >>> _plain("--stop <list[str]>", "May be repeated.  [default: (none)]")
     ('--stop <str>', 'May be repeated. [default: none]')
     """
     names = re.sub(r"<list\[(\w+)\]>|<(\w+) range>", lambda match: f"<{match[1] or match[2]}>", names)
-    text = re.sub(r"\s*\[default: \((.*)\)(?:; [^];]*x[<>]=[^];]*)?\]$", r" [default: \1]", text)
+    text = re.sub(r"\s*\[default: \((.*)\)\]$", r" [default: \1]", re.sub(r"\s*\[x>=\d+\]$", "", text))
     return names, re.sub(r"  +(?=\[(?:default: |required))", " ", text)
 
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from regard.school.check.check import check_subject
-from regard.school.check.learner_code.protocol import Failure, FailureReport, fits
+from regard.school.check.learner_code.protocol import Failure, fits
 from regard.school.check.learner_code.subject import LocalSubject
 from regard.school.check.learner_code.submission import Submission, SubmissionStopped, malformed
 from regard.school.check.own_file import read_verdicts, write_verdicts
@@ -77,7 +77,7 @@ def call_learner(
         for one in seen["calls"]:
             if "failed" not in one:
                 results.append(read_plain(one["result"], dict(outcome.tensors)))
-            elif not fits(one["failed"], FailureReport):
+            elif not fits(one["failed"], Failure):
                 raise ValueError("a failure is not what a driver writes")
             else:
                 failed = Failure(**one["failed"])

@@ -3,7 +3,6 @@
 Importing this registers the drawing functions of regard.support.drawing.as_figure.
 """
 
-from regard.show.figures import effects as effects
 from regard.show.figures import heads as heads
 from regard.show.figures import one_head as one_head
 from regard.show.figures import traces as traces

@@ -1,15 +1,16 @@
-"""What all figures share: matplotlib on demand, sizes in inches, text that is never read as a formula, files.
+"""What all figures share: matplotlib on demand, sizes in inches, text that is never read as a formula, colours, files.
 
 Nothing here changes rcParams or shows a window: fonts come from the caller's settings, sizes are given to each text.
 """
-
-from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from regard.show.palette import POWER, SIGNED, WEIGHTS, amounts_of_light, palette
 from regard.show.terminal.weights import short_label
 from regard.support.files import atomically
 
@@ -17,11 +18,13 @@ COLUMN, PAGE = 3.3, 6.9  # inches: one column of a paper, and two
 POINTS = 8.0  # of all text
 LINE = 9.5  # points from one line to the next
 INK, QUIET, RULE = "#1a1c20", "#6b7078", "#e2e3df"
+COLORS = 256  # of a scale
 _HIGHEST = 9.0  # inches of a figure
 _MARGIN = 2 / 72
 _LONGEST = 16  # characters of a token's label
 # Text is text in the file, so that it can be searched and set in another font; the same picture is the same bytes.
 _SAVING = {"svg.fonttype": "none", "svg.hashsalt": "regard", "pdf.fonttype": 42, "ps.fonttype": 42}
+_AS_IT_IS = {"parse_math": False, "usetex": False}  # "$" and "_" are characters of tokens, not marks of formulas
 _UNDATED = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
 
@@ -37,7 +40,10 @@ def axes_for(ax: Any, width: float | None, usual: float) -> Any:
     """The given Axes, or one in a new figure of this width, or of the usual one."""
     plt = matplotlib()
     if ax is None:
-        figure = plt.figure(figsize=(_checked(usual if width is None else width), _HIGHEST), layout="constrained")
+        wide = usual if width is None else width
+        if not 0 < wide < 100:
+            raise ValueError(f"width={wide} must be in inches, such as {COLUMN} for a column or {PAGE} for a page")
+        figure = plt.figure(figsize=(wide, _HIGHEST), layout="constrained")
         figure.get_layout_engine().set(w_pad=_MARGIN, h_pad=_MARGIN)
         return figure.add_subplot()
     if width is not None:
@@ -69,9 +75,13 @@ def fit_height(ax: Any, given: Any) -> Any:
 
 
 def write(ax: Any, x: float, y: float, text: str, **options: Any) -> Any:
-    """Text that is shown as it is: "$" and "_" are characters of tokens, not marks of formulas."""
-    options = {"fontsize": POINTS, "color": INK} | options
-    return ax.text(x, y, text, parse_math=False, usetex=False, **options)
+    """Text that is shown as it is."""
+    return ax.text(x, y, text, **{"fontsize": POINTS, "color": INK, **_AS_IT_IS, **options})
+
+
+def write_in_cell(ax: Any, cell: tuple[int, int], text: str, color: str, **options: Any) -> None:
+    """Text in the middle of a cell, (row, column)."""
+    write(ax, cell[1] + 0.5, cell[0] + 0.5, text, ha="center", va="center_baseline", color=color, **options)
 
 
 def note_below(ax: Any, text: str) -> Any:
@@ -97,7 +107,7 @@ def note_below(ax: Any, text: str) -> Any:
 def text_width(ax: Any, text: str, points: float = POINTS) -> float:
     """How wide this text is, in points."""
     figure = _root(ax)
-    sample = figure.text(0, 0, text, fontsize=points, parse_math=False, usetex=False)
+    sample = figure.text(0, 0, text, fontsize=points, **_AS_IT_IS)
     width = sample.get_window_extent(figure.canvas.get_renderer()).width
     sample.remove()
     return float(72 * width / figure.dpi)
@@ -105,21 +115,15 @@ def text_width(ax: Any, text: str, points: float = POINTS) -> float:
 
 def label_axis(axis: Any, places: Sequence[float], labels: Sequence[str], upright: bool = False) -> None:
     """Write these labels along an axis, in full up to 16 characters."""
-    axis.set_ticks(
-        places,
-        [short_label(label, _LONGEST) for label in labels],
-        parse_math=False,
-        usetex=False,
-        fontsize=POINTS,
-        rotation=90 if upright else 0,
-    )
+    shown = [short_label(label, _LONGEST) for label in labels]
+    axis.set_ticks(places, shown, fontsize=POINTS, rotation=90 if upright else 0, **_AS_IT_IS)
 
 
 def name_axes(ax: Any, across: str, down: str, title: str = "") -> None:
     """Names of both axes, and a title at the left."""
     ax.set_xlabel(across, fontsize=POINTS, color=QUIET, labelpad=2)
     ax.set_ylabel(down, fontsize=POINTS, color=QUIET, labelpad=3)
-    ax.set_title(title, loc="left", fontsize=POINTS, color=INK, pad=4, parse_math=False, usetex=False)
+    ax.set_title(title, loc="left", fontsize=POINTS, color=INK, pad=4, **_AS_IT_IS)
 
 
 def short_number(value: float) -> str:
@@ -134,8 +138,10 @@ def short_number(value: float) -> str:
 
 
 def bare(ax: Any) -> None:
-    """No frame and no tick marks."""
+    """No frame and no tick marks, the horizontal axis on top."""
     ax.spines[:].set_visible(False)
+    ax.xaxis.tick_top()
+    ax.xaxis.set_label_position("top")
     ax.tick_params(length=0, labelsize=POINTS, pad=2, colors=INK)
 
 
@@ -159,12 +165,6 @@ def save_figure(figure: Any, path: str | Path) -> None:
         root.savefig(temporary, format=kind, dpi=300, metadata=_UNDATED.get(kind))
 
 
-def refuse_unknown(name: str, value: object, known: Sequence[str]) -> None:
-    """Raise where the value is none of these."""
-    if value not in known:
-        raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(known)}")
-
-
 def _root(thing: Any) -> Any:
     """The figure at the top, of an Axes, a figure or a part of one."""
     figure = getattr(thing, "figure", None)
@@ -173,7 +173,32 @@ def _root(thing: Any) -> Any:
     return figure.canvas.figure
 
 
-def _checked(width: float) -> float:
-    if not 0 < width < 100:
-        raise ValueError(f"width={width} must be in inches, such as {COLUMN} for a column or {PAGE} for a page")
-    return width
+def weight_scale() -> dict[str, Any]:
+    """Colours and norm for weights between 0 and 1; a masked cell has no colour."""
+    return {"cmap": _map("weights", WEIGHTS), "norm": matplotlib("colors").PowerNorm(POWER, vmin=0, vmax=1)}
+
+
+def amount_scale(most: float) -> dict[str, Any]:
+    """The same colours for other amounts, from 0 to `most` in even steps."""
+    return {"cmap": _map("weights", WEIGHTS), "norm": matplotlib("colors").Normalize(0, most or 1)}
+
+
+def signed_scale(most: float) -> dict[str, Any]:
+    """Colours and norm for numbers between −most and most."""
+    both = ((lambda x: np.sign(x) * np.abs(x) ** POWER), (lambda x: np.sign(x) * np.abs(x) ** (1 / POWER)))
+    return {"cmap": _map("signed", SIGNED), "norm": matplotlib("colors").FuncNorm(both, -(most or 1), most or 1)}
+
+
+def ink_on(color: Any) -> str:
+    """Black or white, whichever is easier to read on this colour."""
+    return "#000000" if float(amounts_of_light(np.asarray(color)[:3]) @ (0.2126, 0.7152, 0.0722)) > 0.179 else "#ffffff"
+
+
+def tint(color: str, share: float) -> Any:
+    """So much of this colour on white."""
+    return 1 - share * (1 - np.array(matplotlib("colors").to_rgb(color)))
+
+
+def _map(name: str, anchors: dict[float, str]) -> Any:
+    colors = matplotlib("colors").ListedColormap(palette(anchors, COLORS), f"regard {name}")
+    return colors.with_extremes(bad=(0, 0, 0, 0))

@@ -3,8 +3,6 @@
 A pooled cell is the share of its queries' weight that is on its keys, as on the page: rows still add up to 1.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +13,6 @@ from regard.heads.measure.on_demand import cells
 from regard.heads.report.views import Head, Index, SeenLayer, numbers_of
 
 LONGEST = 512  # queries or keys that are drawn one by one
-_BLOCK = 64  # rows of the mask at a time
 
 
 @dataclass(frozen=True)
@@ -25,9 +22,9 @@ class Cells:
     values: Any  # a masked array, rows × columns
     rows: list[int]  # the query of each row, or the first of several
     cols: list[int]
-    pooled: bool = False
-    queries: int = 0  # of the text
-    keys: int = 0
+    pooled: bool
+    queries: int  # of the text
+    keys: int
 
 
 def head_cells(head: Head, text: int, rows: Index, cols: Index) -> Cells:
@@ -36,14 +33,13 @@ def head_cells(head: Head, text: int, rows: Index, cols: Index) -> Cells:
     _, _, T, S = head.record.sizes
     chosen = numbers_of(head.record, rows, "row", text).cpu()
     keys = numbers_of(head.record, cols, "column", text).cpu()
-    if not len(chosen) or not len(keys):
-        raise ValueError(
-            f"a map needs a query and a key at least; {len(chosen)} queries and {len(keys)} keys are chosen"
-        )
-    if max(len(chosen), len(keys)) > LONGEST:
+    down, across = len(chosen), len(keys)
+    if not down or not across:
+        raise ValueError(f"a map needs a query and a key at least; {down} queries and {across} keys are chosen")
+    if max(down, across) > LONGEST:
         if rows is not None or cols is not None:
             raise ValueError(
-                f"at most {LONGEST} rows and columns are drawn one by one, and {len(chosen)} rows and {len(keys)} "
+                f"at most {LONGEST} rows and columns are drawn one by one, and {down} rows and {across} "
                 f"columns are chosen; choose fewer with rows=slice(0, {LONGEST}), cols=…, or neither for a pooled map"
             )
         return _pooled(head, head.visible_cells(LONGEST)[text].numpy(), text, LONGEST)

@@ -1,9 +1,8 @@
 """All heads of a report in one figure, layers down and heads across: as small maps, or as cells coloured by a number.
 
-Or over the layers: a dot for each head, and the mean as a line.
+Or over the layers: a dot for each head, and the mean as a line. Effects of cuts are cells, or bars where a cut is not a
+single head.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -11,17 +10,18 @@ from typing import Any
 
 import numpy as np
 
+from regard.heads.change.effects import Effects
 from regard.heads.measure.registry import AVERAGED, BY_NAME
-from regard.heads.report.listings import HeadSummary
 from regard.heads.report.report import Seen
 from regard.heads.report.roles import ROLES
 from regard.heads.report.views import place
 from regard.show.figures import canvas
+from regard.show.figures.canvas import amount_scale, ink_on, signed_scale, tint, weight_scale
 from regard.show.figures.cells import layer_cells, no_cells, unmasked_cells
-from regard.show.figures.colors import amount_scale, ink_on, tint, weight_scale
 from regard.show.figures.one_head import TICKS, draw_bar
 from regard.show.palette import WEIGHTS
-from regard.show.terminal.marks import MARK, mark_notes, marked_layers
+from regard.show.terminal.heads import MARK, Heads, mark_notes, marked_layers
+from regard.show.terminal.table import signed
 from regard.support.drawing import as_figure
 
 _MAP = 64  # rows and columns of a small map
@@ -31,6 +31,7 @@ _TINT = 0.3  # of a role's colour in its cells
 _SMALL = 7.0  # points of a caption
 _FREE = 0.62  # of a small map's width, free for its caption
 _OVER_LAYERS = 0.62  # of its width, the height of a figure over layers
+_BAR = 0.22  # inches, the height of a bar
 _LEGEND = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 2, "borderaxespad": 0.2, "borderpad": 0}
 
 
@@ -56,9 +57,10 @@ def _draw(
     return _noted(write_numbers(*cells, values, canvas.short_number, TICKS if is_weight else None), "", portraits, ax)
 
 
-def means(portraits: Mapping[tuple[int, int], HeadSummary], by: str, others: Sequence[str] = ()) -> Any:
+def means(portraits: Heads, by: str, others: Sequence[str] = ()) -> Any:
     """(layers, heads): the mean of a statistic in each head, masked where there is no head or no value."""
-    canvas.refuse_unknown("the statistic", by, (*AVERAGED, *others))
+    if by not in (known := (*AVERAGED, *others)):
+        raise ValueError(f"the statistic is {by!r}; it must be one of {', '.join(known)}")
     values = no_cells(1 + max(layer for layer, _ in portraits), 1 + max(head for _, head in portraits))
     for key, one in portraits.items():
         if not math.isnan(mean := one.means.get(by, math.nan)):
@@ -108,15 +110,10 @@ def _has_free_corner(values: Any) -> bool:
     return bool(rows > 1 and np.ma.getmaskarray(values)[: max(1, rows // 3), cols - max(1, cols // 2) :].all())
 
 
-def _captions(
-    ax: Any, portraits: Mapping[tuple[int, int], HeadSummary], causal: bool, wide: float
-) -> tuple[dict[tuple[int, int], str], bool]:
+def _captions(ax: Any, portraits: Heads, causal: bool, wide: float) -> tuple[dict[tuple[int, int], str], bool]:
     """Number and role of each head where all fit the width, in two lines in the corner of a map; else letters."""
     between = "\n" if causal else " "
-    full = {
-        (layer, head): f"{layer}.{head}{between}{ROLES[one.role.name].short}"
-        for (layer, head), one in portraits.items()
-    }
+    full = {key: "{}.{}".format(*key) + between + ROLES[one.role.name].short for key, one in portraits.items()}
     if max(canvas.text_width(ax, caption, _SMALL) for caption in full.values()) < wide:
         return full, True
     return {key: _letters(one.role.name) if one.role.clear else "" for key, one in portraits.items()}, False
@@ -133,7 +130,7 @@ def _legend(roles: Iterable[str]) -> str:
     return "   ".join(f"{_letters(name)} {name}" for name in ROLES if name in given)
 
 
-def _noted(ax: Any, legend: str, portraits: Mapping[tuple[int, int], HeadSummary], given: Any) -> Any:
+def _noted(ax: Any, legend: str, portraits: Heads, given: Any) -> Any:
     """The figure with a legend below it, and what is assumed or unknown."""
     if text := "   ".join(filter(None, [legend, *mark_notes(portraits)])):
         canvas.note_below(ax, text)
@@ -146,13 +143,10 @@ def draw_grid_frame(
     """Layers down, heads across; top: what a row has above its cells, in heights of a cell; marked: with a mark."""
     ax.set(xlim=(0, heads), ylim=(layers * (1 + top), 0))
     canvas.bare(ax)
-    ax.xaxis.tick_top()
-    ax.xaxis.set_label_position("top")
     canvas.label_axis(ax.xaxis, [i + 0.5 for i in range(heads)], [str(i) for i in range(heads)])
     names = [f"{i}{MARK if i in marked else ''}" for i in range(layers)]
     canvas.label_axis(ax.yaxis, [i * (1 + top) + top + 0.5 for i in range(layers)], names)
     canvas.name_axes(ax, "head", "layer", title)
-    ax.tick_params(length=0)
 
 
 def draw_cells_of_heads(
@@ -179,16 +173,11 @@ def write_numbers(
     longest = max(canvas.text_width(axes, one) for one in texts.values())
     if longest + 3 <= wide / heads and high / layers > canvas.LINE:
         for key, one in texts.items():
-            _write_in_cell(axes, key, one, ink_on(mesh.cmap(mesh.norm(values[key]))))
+            canvas.write_in_cell(axes, key, one, ink_on(mesh.cmap(mesh.norm(values[key]))))
     return axes
 
 
-def _write_in_cell(ax: Any, key: tuple[int, int], text: str, color: str) -> None:
-    layer, head = key
-    canvas.write(ax, head + 0.5, layer + 0.5, text, ha="center", va="center_baseline", color=color)
-
-
-def _roles(portraits: Mapping[tuple[int, int], HeadSummary], ax: Any, width: float | None) -> Any:
+def _roles(portraits: Heads, ax: Any, width: float | None) -> Any:
     """A cell for each head, coloured by its role, with the name or two letters of it."""
     layers, heads = (1 + max(key[axis] for key in portraits) for axis in (0, 1))
     roles = {key: one.role.name for key, one in portraits.items()}
@@ -203,13 +192,11 @@ def _roles(portraits: Mapping[tuple[int, int], HeadSummary], ax: Any, width: flo
     fit = max(canvas.text_width(axes, ROLES[role].short) for role in roles.values()) + 3 <= wide
     for key, role in roles.items():
         color = canvas.QUIET if role == "mixed" else canvas.INK
-        _write_in_cell(axes, key, ROLES[role].short if fit else _letters(role), color)
+        canvas.write_in_cell(axes, key, ROLES[role].short if fit else _letters(role), color)
     return _noted(axes, "" if fit else _legend(roles.values()), portraits, ax)
 
 
-def _over_layers(
-    values: Any, by: str, ax: Any, width: float | None, portraits: Mapping[tuple[int, int], HeadSummary]
-) -> Any:
+def _over_layers(values: Any, by: str, ax: Any, width: float | None, portraits: Heads) -> Any:
     axes = canvas.axes_for(ax, width, canvas.COLUMN)
     layers, heads = np.nonzero(~np.ma.getmaskarray(values))
     dots = {"s": 12, "color": WEIGHTS[0.5], "alpha": 0.45, "linewidths": 0, "clip_on": False}
@@ -217,8 +204,7 @@ def _over_layers(
     axes.plot(range(len(values)), values.mean(axis=1), color=canvas.INK, linewidth=1, label="mean of the layer")
     canvas.name_axes(axes, "\n".join(["layer", *mark_notes(portraits)]), _axis_name(by))
     canvas.open_frame(axes)
-    for line in axes.spines.values():
-        line.set(linewidth=0.5, color=canvas.QUIET)
+    axes.spines[:].set(linewidth=0.5, color=canvas.QUIET)
     axes.xaxis.set_major_locator(canvas.matplotlib("ticker").MaxNLocator(integer=True))
     axes.set_ylim(0, 1 if BY_NAME[by].unit == "weight" else None)
     axes.legend(frameon=False, fontsize=canvas.POINTS, labelcolor=canvas.INK, handlelength=1.2, **_LEGEND)
@@ -230,3 +216,45 @@ def _over_layers(
 def _axis_name(statistic: str) -> str:
     """The statistic with its unit: entropy (nats), previous (weight)."""
     return f"{statistic} ({BY_NAME[statistic].unit.partition(':')[0]})"
+
+
+@as_figure.register
+def _draw_effects(effects: Effects, ax: Any, width: float | None) -> Any:
+    heads = effects.by_head()
+    if len(heads) < len(effects):
+        return _bars(effects, ax, width)
+    values = no_cells(len(effects.measured.heads), max(effects.measured.heads))
+    for key, one in heads.items():
+        if not math.isnan(one.cost):
+            values[key] = one.cost
+    scale = signed_scale(float(np.abs(values).max()))
+    cells = draw_cells_of_heads(ax, width, values, _what(effects), scale)
+    return canvas.fit_height(write_numbers(*cells, values, signed), ax)
+
+
+def _bars(effects: Effects, ax: Any, width: float | None) -> Any:
+    """A bar for each cut, the largest cost first, with its noise where there are several texts."""
+    axes = canvas.axes_for(ax, width, canvas.COLUMN)
+    order = effects.order()
+    chosen = effects.measured.chosen is not None
+    noise = [one.logprob_noise if chosen else one.noise for one in order]
+    errors = None if any(map(math.isnan, noise)) else noise
+    look = {
+        "color": signed_scale(1.0)["cmap"](0.75),
+        "height": 0.7,
+        "error_kw": {"elinewidth": 0.8, "ecolor": canvas.INK},
+    }
+    axes.barh(range(len(order)), [one.cost for one in order], xerr=errors, **look)
+    axes.set_ylim(len(order) - 0.5, -0.5)
+    canvas.label_axis(axes.yaxis, [float(i) for i in range(len(order))], [one.name for one in order])
+    canvas.name_axes(axes, _what(effects), "", "")
+    canvas.open_frame(axes)
+    if ax is None:
+        axes.figure.set_size_inches(axes.figure.get_figwidth(), min(_BAR * len(order) + 0.5, 9.0))
+    return axes
+
+
+def _what(effects: Effects) -> str:
+    if effects.measured.chosen is not None:
+        return "drop of the chosen tokens' log-probability (nats)"
+    return "growth of the loss per token (nats)"

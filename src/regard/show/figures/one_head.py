@@ -1,7 +1,5 @@
 """One head as a heat map: a row for each query, a column for each key, no cell where the mask hides the key."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import partial
@@ -11,9 +9,9 @@ import numpy as np
 
 from regard.heads.report.views import Head, Index, place
 from regard.show.figures import canvas
+from regard.show.figures.canvas import ink_on, weight_scale
 from regard.show.figures.cells import Cells, head_cells, unmasked_cells
-from regard.show.figures.colors import ink_on, weight_scale
-from regard.show.terminal.marks import MARK
+from regard.show.terminal.heads import MARK
 from regard.support.drawing import as_figure
 from regard.support.tokens import TextTokens
 
@@ -57,13 +55,10 @@ def draw_cells(ax: Any, cells: Cells) -> Any:
     mesh = ax.pcolormesh(*edges, cells.values, **weight_scale(), **lines)
     ax.set(xlim=(edges[0][0], edges[0][-1]), ylim=(edges[1][-1], edges[1][0]), aspect="equal")
     canvas.bare(ax)
-    ax.xaxis.tick_top()
-    ax.xaxis.set_label_position("top")
-    ax.tick_params(length=0)
     return mesh
 
 
-def draw_bar(ax: Any, mesh: Any, inside: bool, title: str = "weight", ticks: Sequence[float] | None = TICKS) -> Any:
+def draw_bar(ax: Any, mesh: Any, inside: bool, title: str = "weight", ticks: Sequence[float] | None = TICKS) -> None:
     """A small scale of the colours, at the right of the map or in its corner."""
     wide, high = _BAR[0], min(_BAR[1], max(canvas.size_of(ax)[1] / 72, _BAR[1] / 2))
     if ticks is not None and high < 0.9 * _BAR[1]:
@@ -77,9 +72,7 @@ def draw_bar(ax: Any, mesh: Any, inside: bool, title: str = "weight", ticks: Seq
     bar.tick_params(length=2, width=0.5, pad=1.5, colors=canvas.INK, labelsize=canvas.POINTS)
     bar.minorticks_off()
     bar.set_title(title, loc="left", fontsize=canvas.POINTS, color=canvas.QUIET, pad=5)
-    for line in bar.spines.values():
-        line.set_visible(False)
-    return bar
+    bar.spines[:].set_visible(False)
 
 
 def _labels(texts: Sequence[TextTokens] | None, places: Sequence[int], text: int) -> list[str]:
@@ -110,11 +103,8 @@ def _label_pooled(ax: Any, cells: Cells) -> None:
 def _corner_is_free(ax: Any, cells: Cells) -> bool:
     """Has the upper right corner no cells, as in causal attention, and room for the bar?"""
     rows, cols = cells.values.shape
-    wide, high = canvas.size_of(ax)
-    across, down = (
-        math.ceil(72 * inches * n / size)
-        for inches, n, size in zip(_AROUND_BAR, (cols, rows), (wide, high), strict=True)
-    )
+    sizes = zip(_AROUND_BAR, (cols, rows), canvas.size_of(ax), strict=True)
+    across, down = (math.ceil(72 * inches * n / size) for inches, n, size in sizes)
     return down < rows and across < cols and bool(np.ma.getmaskarray(cells.values)[:down, -across:].all())
 
 
@@ -131,13 +121,4 @@ def _write_numbers(ax: Any, mesh: Any, cells: Cells) -> None:
     for row, col in unmasked_cells(cells.values):
         weight = float(cells.values[row, col])
         ink = ink_on(mesh.cmap(mesh.norm(weight)))
-        canvas.write(
-            ax,
-            col + 0.5,
-            row + 0.5,
-            canvas.short_number(weight),
-            ha="center",
-            va="center_baseline",
-            color=ink,
-            fontsize=7,
-        )
+        canvas.write_in_cell(ax, (row, col), canvas.short_number(weight), ink, fontsize=7)

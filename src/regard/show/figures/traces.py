@@ -4,20 +4,17 @@ Everything is placed in points, in one Axes. Rows are tokens, as high in every p
 from step to step.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from regard.show.figures import canvas
-from regard.show.figures.colors import signed_scale, weight_scale
-from regard.show.terminal.step_matrix import heads_of, matrix_of
+from regard.show.figures.canvas import signed_scale, weight_scale
 from regard.show.terminal.table import shorten
 from regard.show.terminal.traces import shown_steps
+from regard.show.terminal.weights import heads_of, matrix_of
 from regard.support.drawing import as_figure
 from regard.traces.meanings import MATRICES
 from regard.traces.operation_text import shape_text
@@ -35,17 +32,11 @@ _NEAREST = 128  # rows or columns up to which cells have sharp edges
 _LEGEND = "row: a token   column: a channel; in scores to weights, a key   blue: above 0   ochre: below 0"
 
 
-@dataclass(frozen=True)
-class _Picture:
+class _Picture(NamedTuple):
     step: Step
     values: Any  # a masked array
     high: float  # in points
     wide: float
-
-    @property
-    def is_weights(self) -> bool:
-        """Has it the scale of weights, 0 to 1?"""
-        return self.step.name.split(" ")[0] in ("weights", "dropout")
 
 
 @as_figure.register
@@ -91,33 +82,33 @@ def _pictures(trace: Trace, text: int, head: int) -> list[_Picture]:
         if not 0 <= number < count:
             raise ValueError(f"{name}={number} does not exist: this trace has {count}, 0 to {count - 1}")
     matrices = _matrices(steps, text, head, heads if trace.has_names else 0)
-    cell = min(_CELL, _PICTURE / max(len(matrix) for matrix in matrices))
-    return [
-        _Picture(step, matrix, max(cell * len(matrix), 2.0), min(max(cell * matrix.shape[1], 2.0), _PICTURE))
-        for step, matrix in zip(steps, matrices, strict=True)
-    ]
+    cell = min(_CELL, _PICTURE / max(map(len, matrices)))
+    pictures = []
+    for step, matrix in zip(steps, matrices, strict=True):
+        high, wide = (max(cell * size, 2.0) for size in matrix.shape)
+        pictures.append(_Picture(step, matrix, high, min(wide, _PICTURE)))
+    return pictures
 
 
 def _matrices(steps: Sequence[Step], text: int, head: int, heads: int) -> list[Any]:
-    """The matrix of each step; what the mask hides stays hidden in later steps. heads: 0 where steps have no names."""
+    """The matrix of each step for this text and head; what the mask hides stays hidden in later steps.
+
+    heads: 0 where steps have no names.
+    """
     matrices = []
     hidden: Any = None
     for step in steps:
-        values = _matrix(step, text, head * heads_of(step) // heads if heads else 0)
+        number = head * heads_of(step) // heads if heads else 0
+        value = matrix_of(step, number, min(text, step.shape[0] - 1) if len(step.shape) > 2 else 0)
+        while value.dim() > 2:
+            value = value[0]
+        values: Any = value.reshape(-1, value.shape[-1] if value.dim() else 1).double().cpu().numpy()
         if step.name.split(" ")[0] in MATRICES:
             hidden = np.isneginf(values) if np.isneginf(values).any() else hidden
             if hidden is not None and hidden.shape == values.shape:
                 values = np.ma.array(values, mask=hidden)
         matrices.append(np.ma.masked_invalid(values))
     return matrices
-
-
-def _matrix(step: Step, text: int, head: int) -> Any:
-    """The two-dimensional part of a step that belongs to this text and head."""
-    value = matrix_of(step, head, min(text, step.shape[0] - 1) if len(step.shape) > 2 else 0)
-    while value.dim() > 2:
-        value = value[0]
-    return value.reshape(-1, value.shape[-1] if value.dim() else 1).double().cpu().numpy()
 
 
 def _height(row: list[_Picture], wide: float) -> float:
@@ -139,13 +130,13 @@ def _operation(step: Step, wide: float) -> list[str]:
 
 def _place(ax: Any, picture: _Picture, left: float, top: float, wide: float) -> None:
     """A picture with its name and shape above, and its operation below."""
-    step, values = picture.step, picture.values
+    step, values, high, across = picture
     canvas.write(ax, left, top, shorten(step.name, int(wide / _LETTER)), va="top", weight="bold")
     canvas.write(ax, left, top + canvas.LINE, shape_text(step.shape), va="top", fontsize=_SMALL, color=canvas.QUIET)
     upper = top + 2 * canvas.LINE + 1
-    scale = weight_scale() if picture.is_weights else signed_scale(float(np.abs(values).max() or 0))
+    is_weights = step.name.split(" ")[0] in ("weights", "dropout")
+    scale = weight_scale() if is_weights else signed_scale(float(np.abs(values).max() or 0))
     sharp = {"interpolation": "nearest"} if max(values.shape) <= _NEAREST else {}
-    ax.imshow(values, extent=(left, left + picture.wide, upper + picture.high, upper), aspect="auto", **scale, **sharp)
+    ax.imshow(values, extent=(left, left + across, upper + high, upper), aspect="auto", **scale, **sharp)
     small = {"fontsize": _SMALL, "color": canvas.QUIET, "va": "top", "linespacing": 1.1}
-    below = upper + picture.high + 2
-    canvas.write(ax, left, below, "\n".join(_operation(step, wide)), family="monospace", **small)
+    canvas.write(ax, left, upper + high + 2, "\n".join(_operation(step, wide)), family="monospace", **small)

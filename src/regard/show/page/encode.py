@@ -5,15 +5,13 @@ at most seven bits, and the eight largest weights of each query exactly: for man
 is a triangle. js/data/page-data.js reads both.
 """
 
-from __future__ import annotations
-
 import gzip
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 TOP = 8  # exact weights of each query in root7
@@ -88,14 +86,24 @@ def _exact(weights: Float[Tensor, "T S"], visible: Bool[Tensor, "T S"]) -> bytes
     return exact.tobytes()
 
 
-def strongest_keys(weights: Float[Tensor, "T S"], visible: Bool[Tensor, "T S"]) -> bytes:
+def strongest_keys(weights: Float[Tensor, "*H T S"], visible: Bool[Tensor, "*H T S"]) -> bytes:
     """For each query, its key with the largest weight, and that weight · 65535: two little-endian 16-bit numbers."""
-    if not weights.shape[1]:
-        return np.full((len(weights), 2), _NO_KEY, dtype="<u2").tobytes()
-    value, key = weights.masked_fill(~visible, -1).max(-1)
-    keys = torch.where(value >= 0, key, _NO_KEY)
-    codes = (value.clamp(0, 1).double() * 65535).round().long()
-    return torch.stack([keys, codes], -1).numpy().astype("<u2").tobytes()
+    if not weights.shape[-1]:
+        return np.full((*weights.shape[:-1], 2), _NO_KEY, dtype="<u2").tobytes()
+    weight, key = weights.masked_fill(~visible, -1).max(-1)
+    return pack_pairs(torch.where(weight >= 0, key, -1), weight)
+
+
+def pack_pairs(keys: Int[Tensor, "*H T"], weights: Float[Tensor, "*H T"]) -> bytes:
+    """A key and its weight for each query, as strongest_keys says; −1 is no key."""
+    codes = (weights.clamp(0, 1).double() * 65535).round().long()
+    return torch.stack([torch.where(keys < 0, _NO_KEY, keys), codes], -1).numpy().astype("<u2").tobytes()
+
+
+def is_triangle(visible: Bool[Tensor, "H T S"]) -> bool:
+    """Does the mask hide everything after the query?"""
+    T, S = visible.shape[1:]
+    return T == S and not bool(visible.triu(1).any())
 
 
 def highest_outside(weights: Float[Tensor, "H T S"]) -> float:

@@ -4,8 +4,6 @@ The script is in the file as base64 of gzip, half its size; a few lines unpack a
 names the hashes of both, so that nothing else can run.
 """
 
-from __future__ import annotations
-
 import base64
 import gzip
 import hashlib

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.heads.report.report import Seen
-from regard.show.page.encode import Encoding, encode, thumbnail
+from regard.show.page.encode import Encoding, encode, is_triangle, pack_pairs, thumbnail
 
 LONGEST_EXACT = 512  # tokens up to which a page holds every weight
 GRID = 512  # rows and columns of the grid
@@ -34,7 +34,6 @@ class LongLayer:
     mean_received: received ÷ the queries that may see the key; NaN where none may.
     """
 
-    kv_heads: int
     mass: Float[Tensor, "H rows cols"]
     visible: Bool[Tensor, "H rows cols"]
     keys: Int[Tensor, "H T top"]
@@ -57,7 +56,6 @@ class LongLayer:
         received = view.received[text, numbers].cpu().float()
         queries = view.queries_per_key()[text, numbers].cpu().float()
         return LongLayer(
-            kv_heads=view.kv_heads,
             mass=(mean * columns.diff()).nan_to_num(0.0).float(),
             visible=view.visible_cells(grid)[text, numbers],
             keys=torch.stack([one.keys[text].cpu() for one in top]),
@@ -68,19 +66,9 @@ class LongLayer:
         )
 
     @property
-    def sizes(self) -> tuple[int, int, int]:
-        """(H, T, S)"""
-        return self.keys.shape[0], self.keys.shape[1], self.received.shape[1]
-
-    @property
     def encoding(self) -> Encoding:
         """How the grid is stored: below the diagonal only, where the mask hides everything above."""
-        rows, cols = self.visible.shape[1:]
-        return Encoding("linear16", triangle=rows == cols and not bool(self.visible.triu(1).any()))
-
-    def grid(self) -> dict[str, int]:
-        """The size of the grid, as js/data/long-head.js reads it."""
-        return {"rows": self.mass.shape[1], "cols": self.mass.shape[2]}
+        return Encoding("linear16", is_triangle(self.visible))
 
     def block(self, head: int, encoding: Encoding | None = None) -> bytes:
         """One head as bytes, not compressed. encoding: of the grid. [default: a triangle where all heads are one]
@@ -89,29 +77,22 @@ class LongLayer:
         entropy, received and mean received as float16. Each is stored as all its high bytes, then all its low bytes,
         which compresses better.
         """
-        _, T, S = self.sizes
+        T, S = self.keys.shape[1], self.received.shape[1]
         keys, weights = self.keys[head].numpy(), self.weights[head].double().numpy()
         steps = (np.arange(T)[:, None] + (S - T) - keys) & 0xFFFF
         codes = np.where(keys < 0, 0, np.rint(weights.clip(0, 1) * 65535))
-        statistics = (self.entropy[head], self.received[head], self.mean_received[head])
-        return b"".join(
-            [
-                encode(self.mass[head], self.visible[head], encoding or self.encoding),
-                _planes(steps.T.astype(np.uint16)),
-                _planes(codes.T.astype(np.uint16)),
-                *(_planes(one.half().numpy().view(np.uint16)) for one in statistics),
-            ]
-        )
+        statistics = [one[head].half().numpy() for one in (self.entropy, self.received, self.mean_received)]
+        parts = [steps.T.astype(np.uint16), codes.T.astype(np.uint16), *(one.view(np.uint16) for one in statistics)]
+        grid = encode(self.mass[head], self.visible[head], encoding or self.encoding)
+        return grid + b"".join(map(_planes, parts))
 
-    def thumbnail(self, head: int, most: int) -> bytes:
-        """The head as a small picture."""
-        return thumbnail(self.mass[head], self.visible[head], most).tobytes()
+    def thumbnails(self, most: int) -> bytes:
+        """All heads as small pictures."""
+        return b"".join(thumbnail(*one, most).tobytes() for one in zip(self.mass, self.visible, strict=True))
 
-    def strongest(self, head: int) -> bytes:
-        """The largest weight of each query and its key."""
-        key, weight = self.keys[head, :, 0], self.weights[head, :, 0]
-        pairs = np.stack([np.where(key < 0, 0xFFFF, key), np.rint(weight.clamp(0, 1).double().numpy() * 65535)], -1)
-        return pairs.astype("<u2").tobytes()
+    def strongest(self) -> bytes:
+        """The largest weight of each query of each head, and its key."""
+        return pack_pairs(self.keys[..., 0], self.weights[..., 0])
 
 
 def exact_block(seen: Seen, layer: int, head: int, text: int) -> tuple[dict[str, Any], bytes]:
@@ -123,9 +104,8 @@ def exact_block(seen: Seen, layer: int, head: int, text: int) -> tuple[dict[str,
     q, k, lse, scale, causal = seen[layer, head].score_parts()
     q, k, lse = q[text].cpu().half(), k[text].cpu().half(), lse[text].cpu().float()
     if not (q.isfinite().all() and k.isfinite().all()):
-        raise ValueError(
-            f"queries or keys of head {layer}.{head} exceed 65504, the largest 16-bit float; leave it out of exact"
-        )
+        too_large = "exceed 65504, the largest 16-bit float; leave it out of exact"
+        raise ValueError(f"queries or keys of head {layer}.{head} {too_large}")
     top = seen[layer, head].top(TOP)
     keys, weights = top.keys[text].cpu(), top.weights[text].cpu()
     scores = torch.stack([(q.float() * k.float()[rank.clamp(min=0)]).sum(-1) for rank in keys.T], -1) * scale

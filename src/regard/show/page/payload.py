@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import math
 import os
+from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from functools import partial
-from typing import Any, Protocol, runtime_checkable
-
-from torch import Tensor
+from functools import cache, partial
+from typing import Any
 
 from regard.heads.change.effects import Effects
 from regard.heads.measure.registry import AVERAGED, BY_NAME, STATISTICS
 from regard.heads.report.report import Seen
 from regard.heads.report.roles import ROLES
-from regard.show.page.encode import Encoding, compress, encode, highest_outside, strongest_keys, thumbnail
-from regard.show.page.long import LONGEST_EXACT, LongLayer, exact_block
+from regard.show.page.encode import Encoding, compress, highest_outside
+from regard.show.page.layers import ExactHeads, PageLayer
+from regard.show.page.long import LongLayer, exact_block
 from regard.show.page.steps import LayerSizes, describe_steps
 from regard.support.tokens import TextTokens
 from regard.traces.trace import Trace
@@ -28,9 +28,7 @@ from regard.traces.trace import Trace
 FORMAT = 1
 BUDGET = 16_300_000  # bytes of all heads, compressed; base64 adds a third, which makes a page of 22 MB
 COARSEST = 6  # steps of root7 that are tried to fit the budget; two of them double the error
-_EVERY = (
-    7  # of so many heads one is encoded to estimate the size of all; a prime, so that it is not the same in each layer
-)
+_EVERY = 7  # of so many heads one is encoded to estimate the size of all; a prime, so that it is another in each layer
 THUMBNAIL = 64  # rows and columns of a small picture of a head; smaller maps are shown as they are
 _EFFECT = {
     "name": "effect",
@@ -60,7 +58,7 @@ class PageData:
     """The document and the blocks of a page."""
 
     document: dict[str, Any]
-    # gzip. The values are bytes; with Any, checking the types at run time computes none of on_demand.py.
+    # gzip. The values are bytes; with Any, checking the types at run time computes none of those on demand.
     blocks: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -100,44 +98,77 @@ def describe_page(reports: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def page_on_demand(reports: Sequence[Titled]) -> PageData:
+    """The same, with blocks that are computed when they are asked for."""
+    blocks = BlocksOnDemand()
+    heads: dict[int, dict[str, Any]] = {}  # of each report; its texts share them
+    described = []
+    for number, titled in enumerate(reports):
+        seen, layers = titled.seen, _layers(titled)
+        for one in layers:  # refused before anything is shown
+            one.view.record.need("the page")
+        if id(seen) not in heads:
+            heads[id(seen)] = described_heads(seen)
+        encodings, pictures = [one.encoding for one in layers], picture_size(layers, always=True)
+        described.append(describe_report(titled, layers, encodings, heads[id(seen)], pictures))
+        for layer, one in enumerate(layers):
+            for head in range(one.sizes[0]):
+                blocks[f"{one.name}.{number}.{layer}.{head}"] = partial(one.block, head)
+        small = _small_on_demand(layers)
+        blocks[f"thumbnails.{number}"], blocks[f"strongest.{number}"] = partial(small, 0), partial(small, 1)
+    return PageData(describe_page(described), blocks)
+
+
+def _small_on_demand(layers: Sequence[PageLayer]) -> Callable[[int], bytes]:
+    """Gives the pictures (0) or the strongest keys (1) of all heads of a report, computed once."""
+
+    @cache
+    def both() -> list[bytes]:
+        return [compress(b"".join(parts)) for parts in zip(*(one.small(THUMBNAIL) for one in layers), strict=True)]
+
+    return lambda which: both()[which]
+
+
+class BlocksOnDemand(UserDict[str, Any]):
+    """Blocks by key, as a page holds them; each is set as the function that computes it.
+
+    >>> blocks = BlocksOnDemand({"weights.0.4.3": lambda: b"..."})
+    >>> list(blocks), blocks["weights.0.4.3"]
+    (['weights.0.4.3'], b'...')
+    """
+
+    def __getitem__(self, key: str) -> bytes:
+        return bytes(self.data[key]())
+
+
+def _layers(titled: Titled) -> list[PageLayer]:
+    return [PageLayer(titled.seen, layer, titled.text) for layer in range(len(titled.seen))]
+
+
 def _report(titled: Titled, number: int, budget: int, thumbnails: bool) -> tuple[dict[str, Any], dict[str, bytes]]:
-    seen = titled.seen
-    maps = [_layer(seen, layer, titled.text) for layer in range(len(seen))]
-    pictures = picture_size(maps, thumbnails)
-    blocks = _small(maps, number, pictures)
-    encodings, weights = _encoded(maps, number, budget - _size(blocks))
+    seen, layers = titled.seen, _layers(titled)
+    computed = [one.heads() for one in layers]
+    blocks = {f"strongest.{number}": compress(b"".join(one.strongest() for one in computed))}
+    pictures = picture_size(layers, thumbnails)
+    if pictures is not None:
+        blocks[f"thumbnails.{number}"] = compress(b"".join(one.thumbnails(THUMBNAIL) for one in computed))
+    encodings, weights = _encoded(computed, number, budget - _size(blocks))
     blocks |= weights
-    described = describe_report(titled, maps, encodings, described_heads(seen, titled.effects), pictures)
+    described = describe_report(titled, layers, encodings, described_heads(seen, titled.effects), pictures)
     if unknown := sorted(set(titled.steps) - set(range(len(seen)))):
         raise ValueError(f"steps has layer {unknown[0]}; this report has layers 0 to {len(seen) - 1}")
     for layer, head in titled.exact:
         _ = seen[layer, head]  # refuses a head that does not exist
-        if isinstance(maps[layer], LongLayer):  # of a short text every weight is here
+        if layers[layer].is_long:  # of a short text every weight is here
             exact, content = exact_block(seen, layer, head, titled.text)
             described["layers"][layer]["exact"][head] = exact
             blocks[f"exact.{number}.{layer}.{head}"] = compress(content)
     for layer, trace in titled.steps.items():
-        H, T, S = maps[layer].sizes
-        sizes, key = LayerSizes(H, maps[layer].kv_heads, T, S), f"steps.{number}.{layer}"
+        H, T, S = layers[layer].sizes
+        sizes, key = LayerSizes(H, layers[layer].view.kv_heads, T, S), f"steps.{number}.{layer}"
         described["layers"][layer]["steps"], of_steps = describe_steps(trace, sizes, titled.text, key)
         blocks |= of_steps
     return described, blocks
-
-
-@runtime_checkable
-class PageLayer(Protocol):
-    """What is described of a layer. grid: of a text that is too long for all its weights."""
-
-    @property
-    def sizes(self) -> tuple[int, int, int]:
-        """(H, T, S)"""
-
-    @property
-    def kv_heads(self) -> int:
-        """How many key heads there are."""
-
-    def grid(self) -> dict[str, int] | None:
-        """The size of the grid."""
 
 
 def described_heads(seen: Seen, effects: Effects | None = None) -> dict[str, Any]:
@@ -155,138 +186,68 @@ def described_heads(seen: Seen, effects: Effects | None = None) -> dict[str, Any
 
 def describe_report(
     titled: Titled,
-    maps: Sequence[PageLayer],
+    layers: Sequence[PageLayer],
     encodings: Sequence[Encoding],
     heads: Mapping[str, Any],
     pictures: dict[str, int] | None,
 ) -> dict[str, Any]:
     """A report as the document of a page has it; heads as described_heads gives them, pictures as picture_size does."""
-    seen, texts = titled.seen, _Sequences(titled)
-    layers = []
-    for layer, (name, one) in enumerate(zip(seen.layers, maps, strict=True)):
-        _, T, S = one.sizes
-        layers.append(
+    sequences: list[TextTokens] = []  # that layers read, each once
+
+    def number(texts: Sequence[TextTokens] | None, size: int) -> int | None:
+        """The number of a layer's text among all; None where its tokens are unknown."""
+        known = [titled.tokens, None if texts is None else texts[titled.text]]
+        one = next((one for one in known if one is not None and len(one) == size), None)
+        if one is not None and one not in sequences:
+            sequences.append(one)
+        return None if one is None else sequences.index(one)
+
+    described = []
+    for layer, (name, one) in enumerate(zip(titled.seen.layers, layers, strict=True)):
+        view, (_, T, S) = one.view, one.sizes
+        described.append(
             {
                 "name": name,
                 "T": T,
                 "S": S,
-                "queries": texts.number(seen[layer].query_tokens, T),
-                "keys": texts.number(seen[layer].key_tokens, S),
-                "across": seen[layer].record.across,
-                "kv_heads": one.kv_heads,
+                "queries": number(view.query_tokens, T),
+                "keys": number(view.key_tokens, S),
+                "across": view.record.across,
+                "kv_heads": view.kv_heads,
                 "most": {name: BY_NAME[name].most(S) for name in AVERAGED},  # as a comparison scales the means
                 "encoding": asdict(encodings[layer]),
-                "grid": one.grid(),
+                "grid": one.grid,
                 "exact": {},
                 "heads": heads["heads"][layer],
                 "steps": None,
                 "without_steps": f"The steps of layer {layer} are not in this file. To add them: --steps {layer}",
-                **({"marks": list(marks)} if (marks := seen[layer].marks) else {}),
+                **({"marks": list(view.marks)} if view.marks else {}),
             }
         )
     return {
         "title": _encodable(titled.title),
-        "precision": _precision(encodings, long=any(one.grid() is not None for one in maps)),
-        "sequences": [_sequence(one) for one in texts.all],
-        "layers": layers,
+        "precision": _precision(encodings, long=any(one.is_long for one in layers)),
+        "sequences": [_sequence(one) for one in sequences],
+        "layers": described,
         "order": heads["order"],
         "thumbnails": pictures,
     }
 
 
-def picture_size(maps: Sequence[PageLayer], always: bool) -> dict[str, int] | None:
+def picture_size(layers: Sequence[PageLayer], always: bool) -> dict[str, int] | None:
     """The size of small pictures of all heads; None where the maps are small enough to be drawn instead."""
-    if not always and all(max(one.sizes[1:]) <= THUMBNAIL for one in maps):
-        return None
-    rows, cols = (min(THUMBNAIL, max(one.sizes[axis] for one in maps)) for axis in (1, 2))
-    return {"rows": rows, "cols": cols}
+    rows, cols = (max(one.sizes[axis] for one in layers) for axis in (1, 2))
+    small = max(rows, cols) <= THUMBNAIL and not always
+    return None if small else {"rows": min(THUMBNAIL, rows), "cols": min(THUMBNAIL, cols)}
 
 
-def _small(maps: Sequence[_Layer | LongLayer], number: int, pictures: dict[str, int] | None) -> dict[str, bytes]:
-    """What is read of all heads at once: the strongest key of each query, and small pictures."""
-    content = b"".join(one.strongest(head) for one in maps for head in range(one.sizes[0]))
-    blocks = {f"strongest.{number}": compress(content)}
-    if pictures is not None:
-        content = b"".join(one.thumbnail(head, THUMBNAIL) for one in maps for head in range(one.sizes[0]))
-        blocks[f"thumbnails.{number}"] = compress(content)
-    return blocks
-
-
-class _Sequences:
-    """The texts that layers read, each once."""
-
-    def __init__(self, titled: Titled) -> None:
-        self.titled = titled
-        self.all: list[TextTokens] = []
-
-    def number(self, texts: Sequence[TextTokens] | None, size: int) -> int | None:
-        """The number of a layer's text among all; None where its tokens are unknown."""
-        known = [self.titled.tokens, None if texts is None else texts[self.titled.text]]
-        one = next((one for one in known if one is not None and len(one) == size), None)
-        if one is None:
-            return None
-        if one not in self.all:
-            self.all.append(one)
-        return self.all.index(one)
-
-
-def _layer(seen: Seen, layer: int, text: int) -> _Layer | LongLayer:
-    """All weights of a layer, or of a long text as much as a page can hold."""
-    long = max(seen.sizes()[layer][0][2:]) > LONGEST_EXACT
-    return LongLayer.of(seen, layer, text) if long else _Layer.of(seen, layer, text)
-
-
-@dataclass(frozen=True)
-class _Layer:
-    """The exact weights of a layer for one text, and which cells the mask leaves visible."""
-
-    weights: Tensor  # (H, T, S)
-    visible: Tensor  # (H, T, S) bool
-    kv_heads: int
-
-    @staticmethod
-    def of(seen: Seen, layer: int, text: int) -> _Layer:
-        view = seen[layer]
-        weights = view.weights(text=text)[0].float().cpu()
-        visible = view.visible(text)[0].cpu()
-        return _Layer(weights, visible, view.kv_heads)
-
-    @property
-    def sizes(self) -> tuple[int, int, int]:
-        """(H, T, S)"""
-        H, T, S = self.weights.shape
-        return H, T, S
-
-    def grid(self) -> None:
-        """All weights are here."""
-        return
-
-    @property
-    def triangle(self) -> bool:
-        """Does the mask hide everything after the query?"""
-        T, S = self.visible.shape[1:]
-        return T == S and not bool(self.visible.triu(1).any())
-
-    def thumbnail(self, head: int, most: int) -> bytes:
-        """The head as a small picture."""
-        return thumbnail(self.weights[head], self.visible[head], most).tobytes()
-
-    def strongest(self, head: int) -> bytes:
-        """The largest weight of each query and its key."""
-        return strongest_keys(self.weights[head], self.visible[head])
-
-
-def _encoded(maps: Sequence[_Layer | LongLayer], number: int, budget: int) -> tuple[list[Encoding], dict[str, bytes]]:
+def _encoded(
+    heads: Sequence[ExactHeads | LongLayer], number: int, budget: int
+) -> tuple[list[Encoding], dict[str, bytes]]:
     """The grids of long layers; of the others linear16 where it fits the budget, else the finest root7 that does."""
-    long = {
-        f"long.{number}.{layer}.{head}": partial(one.block, head)
-        for layer, one in enumerate(maps)
-        if isinstance(one, LongLayer)
-        for head in range(one.sizes[0])
-    }
-    encodings, blocks = [], {}
-    for encodings in _from_finest(maps):
-        makers = _weights(maps, encodings, number)
+    encodings, blocks = list[Encoding](), dict[str, bytes]()
+    for encodings in _from_finest(heads):
+        makers = _makers(heads, encodings, f"weights.{number}", ExactHeads)
         few = dict(list(makers.items())[::_EVERY])
         if _size(_compressed(few)) * len(makers) > 2 * budget * len(few):
             continue  # far too much: not worth to make all of it
@@ -294,30 +255,31 @@ def _encoded(maps: Sequence[_Layer | LongLayer], number: int, budget: int) -> tu
         if _size(blocks) <= budget:
             break
     else:
-        blocks = _compressed(_weights(maps, encodings, number))
-    return encodings, blocks | _compressed(long)
+        blocks = _compressed(_makers(heads, encodings, f"weights.{number}", ExactHeads))
+    return encodings, blocks | _compressed(_makers(heads, encodings, f"long.{number}", LongLayer))
 
 
-def _from_finest(maps: Sequence[_Layer | LongLayer]) -> Iterator[list[Encoding]]:
-    """How the layers can be stored, the most exact first."""
-    yield [one.encoding if isinstance(one, LongLayer) else Encoding("linear16", one.triangle) for one in maps]
-    outside = [0.0 if isinstance(one, LongLayer) else highest_outside(one.weights) for one in maps]
+def _from_finest(heads: Sequence[ExactHeads | LongLayer]) -> Iterator[list[Encoding]]:
+    """How the layers can be stored, the most exact first; the grids of long ones in one way only."""
+    finest = [one.encoding for one in heads]
+    yield finest
+    outside = [None if isinstance(one, LongLayer) else highest_outside(one.weights) for one in heads]
     for coarse in range(COARSEST + 1):
         yield [
-            one.encoding if isinstance(one, LongLayer) else Encoding("root7", one.triangle, most * 2**coarse, coarse)
-            for one, most in zip(maps, outside, strict=True)
+            one if most is None else Encoding("root7", one.triangle, most * 2**coarse, coarse)
+            for one, most in zip(finest, outside, strict=True)
         ]
 
 
-def _weights(
-    maps: Sequence[_Layer | LongLayer], encodings: Sequence[Encoding], number: int
+def _makers(
+    heads: Sequence[ExactHeads | LongLayer], encodings: Sequence[Encoding], name: str, kind: type
 ) -> dict[str, Callable[[], bytes]]:
-    """What makes the block of each head whose weights are all stored."""
+    """What makes the block of each head, in layers of this kind."""
     return {
-        f"weights.{number}.{layer}.{head}": partial(encode, one.weights[head], one.visible[head], encoding)
-        for layer, (one, encoding) in enumerate(zip(maps, encodings, strict=True))
-        if isinstance(one, _Layer)
-        for head in range(one.sizes[0])
+        f"{name}.{layer}.{head}": partial(one.block, head, encoding)
+        for layer, (one, encoding) in enumerate(zip(heads, encodings, strict=True))
+        if isinstance(one, kind)
+        for head in range(len(one.visible))
     }
 
 

@@ -3,8 +3,6 @@
 Written with zlib alone.
 """
 
-from __future__ import annotations
-
 import struct
 import zlib
 

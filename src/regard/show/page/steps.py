@@ -5,11 +5,9 @@ reads another one's numbers in a different order (split, transpose, concat) stor
 js/data/step-tensors.js reads them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from itertools import combinations
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -32,8 +30,10 @@ _AXES = {
 _JOINED = {"queries", "keys", "values", "concat"}  # the heads' numbers one after the other
 
 
-@dataclass(frozen=True)
-class LayerSizes:
+Document = dict[str, Any]
+
+
+class LayerSizes(NamedTuple):
     """The sizes of a layer's attention: heads, key/value heads, queries and keys."""
 
     H: int
@@ -42,16 +42,14 @@ class LayerSizes:
     S: int
 
 
-def describe_steps(
-    steps: Trace, sizes: LayerSizes, text: int, key: str
-) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
+def describe_steps(steps: Trace, sizes: LayerSizes, text: int, key: str) -> tuple[list[Document], dict[str, bytes]]:
     """The steps of a trace as JSON, for one text of the batch, and the blocks with their numbers.
 
     key: blocks are called KEY.0, KEY.1 and so on.
     """
     batch = _batch(steps, sizes)
     described = [_describe(one, sizes, text, batch, "queries" in steps) for one in steps]
-    stored: list[tuple[Tensor, dict[str, Any]]] = []  # the numbers of each block, flat, and the step that it is of
+    stored: list[tuple[Tensor, Document]] = []  # the numbers of each block, flat, and the step that it is of
     blocks: dict[str, bytes] = {}
     # A tensor with fewer axes is stored, those with more are read from it: strides can split heads, not join them.
     for document, value in sorted(described, key=lambda pair: pair[1].dim()):
@@ -77,12 +75,11 @@ def to_planes(numbers: Tensor, count: int) -> bytes:
         half = np.uint64(1 << (8 * (4 - count) - 1))
         finite = np.isfinite(numbers.float().numpy().reshape(-1))
         bits = np.where(finite, bits + half, bits)
-    return b"".join(
-        (bits >> np.uint64(24 - 8 * plane) & np.uint64(255)).astype(np.uint8).tobytes() for plane in range(count)
-    )
+    planes = (bits >> np.uint64(24 - 8 * plane) & np.uint64(255) for plane in range(count))
+    return b"".join(plane.astype(np.uint8).tobytes() for plane in planes)
 
 
-def _describe(one: Step, sizes: LayerSizes, text: int, batch: int | None, named: bool) -> tuple[dict[str, Any], Tensor]:
+def _describe(one: Step, sizes: LayerSizes, text: int, batch: int | None, named: bool) -> tuple[Document, Tensor]:
     """A step without its numbers, and the tensor of one text. named: the steps are those of a layer of regard."""
     # In code that names no steps, the call torch.transpose is a step called transpose, whatever it is for.
     known = named or one.name in ("x", "context") or "key" in _AXES.get(one.name, ())
@@ -146,20 +143,16 @@ def _batch(steps: Trace, sizes: LayerSizes) -> int | None:
     return shape[0] if len(shape) == 4 or (len(shape) == 3 and sizes.H == 1) else None
 
 
-def _read_from(stored: Sequence[tuple[Tensor, dict[str, Any]]], value: Tensor, document: dict[str, Any]) -> bool:
+def _read_from(stored: Sequence[tuple[Tensor, Document]], value: Tensor, document: Document) -> bool:
     """If a stored block has the same numbers, perhaps with two axes swapped, refer to it."""
-    swaps = [None, *((i, j) for i in range(value.dim()) for j in range(i + 1, value.dim()))]
-    for swap in swaps:
-        as_stored = value if swap is None else value.transpose(*swap)
+    for swap in [(), *combinations(range(value.dim()), 2)]:
+        as_stored = value.transpose(*swap).contiguous() if swap else value.contiguous()
         flat = as_stored.flatten()
         for numbers, first in stored:
             if numbers.shape != flat.shape or first["bytes"] != document["bytes"]:
                 continue
             if torch.equal(numbers.view(torch.int32), flat.view(torch.int32)):
-                strides = list(as_stored.contiguous().stride())
-                if swap is not None:
-                    i, j = swap
-                    strides[i], strides[j] = strides[j], strides[i]
-                document |= {"block": first["block"], "strides": strides}
+                strides = as_stored.transpose(*swap).stride() if swap else as_stored.stride()
+                document |= {"block": first["block"], "strides": list(strides)}
                 return True
     return False

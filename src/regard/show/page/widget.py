@@ -4,8 +4,6 @@ The notebook holds the names of things and a picture; weights are sent when some
 run, as on a site that shows saved notebooks, the picture is shown.
 """
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json
@@ -64,10 +62,7 @@ class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
     def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """The widget, and for viewers without widgets a picture and a line about the head that it begins with."""
         bundle = super()._repr_mimebundle_(**options)
-        if bundle is None:
-            return None
-        data, metadata = bundle
-        return data | self._still(), metadata
+        return bundle and (bundle[0] | self._still(), bundle[1])
 
     def _still(self) -> dict[str, str]:
         """The first head as text, and as a picture where there is one."""

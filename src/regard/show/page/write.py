@@ -1,7 +1,5 @@
 """A report as a page: as HTML, as a file with the steps of layers, and as a widget."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +9,7 @@ from regard.heads.change.effects import Effects
 from regard.heads.report.report import Seen
 from regard.heads.report.views import Head, SeenLayer, place
 from regard.show.page.html import page_html
-from regard.show.page.on_demand import page_on_demand
-from regard.show.page.payload import Titled, page_data
+from regard.show.page.payload import Titled, page_data, page_on_demand
 from regard.support.drawing import as_page, as_widget
 from regard.support.files import atomically
 from regard.traces.trace import Trace

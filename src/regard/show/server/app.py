@@ -1,9 +1,17 @@
-"""The server's answers: the page with its text box, the report of a text, and the blocks of a report."""
+"""The server's answers: the page with its text box, the report of a text, and the blocks of a report.
+
+Reports are kept: the last used, up to so many bytes.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
-from collections.abc import Callable, Sequence
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.applications import Starlette
@@ -16,9 +24,7 @@ from starlette.routing import Route
 from regard.show.page.html import served_html
 from regard.show.page.payload import PageData
 from regard.show.server.guard import Guard, known_hosts
-from regard.show.server.kept import KeptReport, KeptReports
-from regard.show.server.limits import Limits, TooLarge, check_cut, check_text, read_question
-from regard.show.server.turns import Busy, Turns, in_thread
+from regard.show.server.limits import Busy, Limits, TooLarge, Turns, check_cut, check_text, in_thread, read_question
 
 # Model and text, and where it cuts also the head to cut, to what the page shows; a ValueError is the person's mistake.
 See = Callable[..., PageData]
@@ -43,81 +49,65 @@ def create_app(
     host: what the server listens on; it answers to no other name.
     """
     limits = limits or Limits()
-    answers = _Answers(see, tuple(models), cuts, limits)
-    settings = {"models": list(models), "text": example, "longest": limits.characters} | (
-        {"cuts": True} if cuts else {}
-    )
-    page = served_html(settings).encode()
+    kept, turns = KeptReports(limits.kept_bytes), Turns(limits)
+    settings: dict[str, object] = {"models": list(models), "text": example, "longest": limits.characters}
+    page = served_html(settings | ({"cuts": True} if cuts else {})).encode()
 
     async def start(_: Request) -> Response:
         return HTMLResponse(page)
 
-    app = Starlette(
-        routes=[
-            Route("/", start),
-            Route("/api/see", answers.report, methods=["POST"]),
-            Route("/api/block/{id}/{key}", answers.block),
-        ],
-        middleware=[Middleware(Guard, known=known_hosts(host))],
-        exception_handlers={HTTPException: _refused, Exception: _failed},
-    )
-    app.state.turns, app.state.kept = answers.turns, answers.kept
-    return app
-
-
-class _Answers:
-    def __init__(self, see: See, models: tuple[str, ...], cuts: bool, limits: Limits) -> None:
-        self.see = see
-        self.cuts = cuts
-        self.models = models
-        self.limits = limits
-        self.kept = KeptReports(limits.kept_bytes)
-        self.turns = Turns(limits)
-
-    async def report(self, request: Request) -> Response:
+    async def report(request: Request) -> Response:
         """The report of a text and its id, from those that are kept or by running the model."""
-        question = await read_question(request, self.limits)
-        text = check_text(question.get("text"), self.limits)
-        model = question.get("model", self.models[0])
-        if model not in self.models:
-            raise HTTPException(400, f"there is no such model here; choose {' or '.join(self.models)}")
+        question = await read_question(request, limits)
+        text = check_text(question.get("text"), limits)
+        model = question.get("model", models[0])
+        if model not in models:
+            raise HTTPException(400, f"there is no such model here; choose {' or '.join(models)}")
         cut = check_cut(question.get("cut"))
-        if cut is not None and not self.cuts:
+        if cut is not None and not cuts:
             raise HTTPException(400, "this server cuts no heads; leave cut out")
-        id = self.kept.id(model, text, cut)
-        kept = self.kept.get(id)
-        if kept is None:
+        id = kept.id(model, text, cut)
+        if (known := kept.get(id)) is None:
             try:
-                async with self.turns.turn():
-                    kept = await self._run(request, id, (model, text) if cut is None else (model, text, cut))
+                async with turns.turn():
+                    known = await run(request, id, (model, text) if cut is None else (model, text, cut))
             except Busy:
                 message = "too many texts are waiting for the model; try again in a moment"
                 raise HTTPException(503, message, headers={"Retry-After": "5"}) from None
-        return Response(b'{"id":"%s","document":%s}' % (id.encode(), kept.document), media_type="application/json")
+        return Response(b'{"id":"%s","document":%s}' % (id.encode(), known.document), media_type="application/json")
 
-    async def _run(self, request: Request, id: str, question: tuple[Any, ...]) -> KeptReport:
-        kept = self.kept.get(id)  # somebody else may have asked the same while this one waited
-        if kept is not None:
-            return kept
+    async def run(request: Request, id: str, question: tuple[Any, ...]) -> KeptReport:
+        known = kept.get(id)  # somebody else may have asked the same while this one waited
+        if known is not None:
+            return known
         if await request.is_disconnected():
             raise HTTPException(400, "the connection was closed before the model ran")
         try:
-            kept = await in_thread(lambda: KeptReport.of(self.see(*question)))
+            known = await in_thread(lambda: KeptReport.of(see(*question)))
         except ValueError as error:
             message = (str(error).splitlines() or ["the model cannot read this text"])[0]
             raise HTTPException(413 if isinstance(error, TooLarge) else 400, message) from None
-        self.kept.add(id, kept)
-        return kept
+        kept.add(id, known)
+        return known
 
-    async def block(self, request: Request) -> Response:
+    async def block(request: Request) -> Response:
         """A block of a report: gzip."""
-        kept = self.kept.get(request.path_params["id"])
-        if kept is None:
+        known = kept.get(request.path_params["id"])
+        if known is None:
             raise HTTPException(404, "this report is no longer kept; send its text again")
-        block = kept.blocks.get(request.path_params["key"])
-        if block is None:
+        content = known.blocks.get(request.path_params["key"])
+        if content is None:
             raise HTTPException(404, "this block is not in the report")
-        return Response(block, media_type="application/gzip")
+        return Response(content, media_type="application/gzip")
+
+    routes = [Route("/", start), Route("/api/see", report, methods=["POST"]), Route("/api/block/{id}/{key}", block)]
+    app = Starlette(
+        routes=routes,
+        middleware=[Middleware(Guard, known=known_hosts(host))],
+        exception_handlers={HTTPException: _refused, Exception: _failed},
+    )
+    app.state.turns, app.state.kept = turns, kept
+    return app
 
 
 async def _refused(_: Request, error: Any) -> Response:
@@ -127,3 +117,53 @@ async def _refused(_: Request, error: Any) -> Response:
 async def _failed(_: Request, error: Exception) -> Response:
     _log.error("a request failed", exc_info=error)
     return JSONResponse({"error": "the server failed on this request; its terminal says why"}, 500)
+
+
+@dataclass(frozen=True)
+class KeptReport:
+    """The document of a page as JSON, and its blocks."""
+
+    document: bytes
+    blocks: Mapping[str, bytes]  # gzip
+
+    @staticmethod
+    def of(data: PageData) -> KeptReport:
+        text = json.dumps(data.document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        return KeptReport(text.encode(), data.blocks)
+
+    @property
+    def size(self) -> int:
+        return len(self.document) + sum(map(len, self.blocks.values()))
+
+
+class KeptReports:
+    """Reports by id, the least recently used removed first. The newest is always kept."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.size = 0
+        self._reports: OrderedDict[str, KeptReport] = OrderedDict()
+        self._secret = secrets.token_bytes(32)  # so that nobody can guess the id of another person's text
+
+    def __len__(self) -> int:
+        return len(self._reports)
+
+    def id(self, model: str, text: str, cut: tuple[int, int] | None = None) -> str:
+        """The id of a text with a model, and a head cut in it: the same as long as the server runs."""
+        named = json.dumps([model, text, cut]).encode()
+        return hashlib.blake2b(named, key=self._secret, digest_size=16).hexdigest()
+
+    def get(self, id: str) -> KeptReport | None:
+        """The report, which is then the last used."""
+        report = self._reports.get(id)
+        if report is not None:
+            self._reports.move_to_end(id)
+        return report
+
+    def add(self, id: str, report: KeptReport) -> None:
+        """Keep a report, and remove the oldest that no longer fit."""
+        old = self._reports.pop(id, None)
+        self.size += report.size - (old.size if old else 0)
+        self._reports[id] = report
+        while self.size > self.most and len(self._reports) > 1:
+            self.size -= self._reports.popitem(last=False)[1].size

@@ -4,8 +4,6 @@ A page of another site can make a browser send requests to a local server. It ca
 Host while it comes under a name of its own (DNS rebinding), and browsers say where a request comes from.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import re
 import socket
@@ -62,11 +60,9 @@ class Guard:
     """Refuses requests under other names and from other sites, and adds headers to every answer."""
 
     def __init__(self, app: Any, known: Callable[[str], bool]) -> None:
-        self.app = app
-        self.known = known
+        self.app, self.known = app, known
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer one request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -76,8 +72,7 @@ class Guard:
                 message = message | {"headers": [*message["headers"], *_HEADERS]}
             await send(message)
 
-        refusal = self._refusal(scope)
-        await (refusal or self.app)(scope, receive, send_with_headers)
+        await (self._refusal(scope) or self.app)(scope, receive, send_with_headers)
 
     def _refusal(self, scope: Any) -> JSONResponse | None:
         names = [value.decode("latin-1").lower() for name, value in scope["headers"] if name == b"host"]

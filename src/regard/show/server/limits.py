@@ -1,16 +1,19 @@
 """Limits of the server: how much it reads, keeps and runs, and how long it waits for anybody."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
+import threading
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
+Result = TypeVar("Result")
 FIELDS = {"text", "model", "cut"}  # of a request to see
 
 
@@ -78,9 +81,8 @@ def check_text(text: object, limits: Limits) -> str:
     if not isinstance(text, str):
         raise HTTPException(400, f"text must be a string, not {type(text).__name__}")
     if len(text) > limits.characters:
-        raise HTTPException(
-            413, f"the text has {len(text):,} characters; at most {limits.characters:,} are read. Shorten it."
-        )
+        most = f"at most {limits.characters:,} are read. Shorten it."
+        raise HTTPException(413, f"the text has {len(text):,} characters; {most}")
     if not text.strip():
         raise HTTPException(400, "the text is empty; type at least a word")
     try:
@@ -98,3 +100,52 @@ def check_cut(cut: object) -> tuple[int, int] | None:
         raise HTTPException(400, 'cut must be a head, such as "4.3", head 3 of layer 4')
     layer, head = cut.split(".")
     return int(layer), int(head)
+
+
+class Busy(Exception):
+    """Too many are waiting, or the wait was too long."""
+
+
+class Turns:
+    """A bounded number of turns at a time; others wait, in order, up to a bounded number and time."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits, self.running, self.waiting = limits, 0, 0
+        self._free = asyncio.Semaphore(limits.running)
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait for a turn and take it, or raise Busy."""
+        if self.running + self.waiting >= self.limits.running + self.limits.waiting:
+            raise Busy
+        self.waiting += 1
+        try:
+            await asyncio.wait_for(self._free.acquire(), self.limits.wait_seconds)
+        except asyncio.TimeoutError:
+            raise Busy from None
+        finally:
+            self.waiting -= 1
+        self.running += 1
+        try:
+            yield
+        finally:
+            self.running -= 1
+            self._free.release()
+
+
+async def in_thread(work: Callable[[], Result]) -> Result:
+    """The result of a function that runs in a thread of its own.
+
+    The thread is a daemon: the server ends with Ctrl-C, and does not wait for a long run whose result nobody reads.
+    """
+    future: Future[Result] = Future()
+    future.set_running_or_notify_cancel()  # who stops waiting does not cancel it
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except Exception as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True, name="regard-serve").start()
+    return await asyncio.wrap_future(future)

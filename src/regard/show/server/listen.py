@@ -3,8 +3,6 @@
 uvicorn alone waits without end for the headers of a request, and for a client that does not read its answer.
 """
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import socket
@@ -26,9 +24,8 @@ def open_socket(host: str, port: int) -> socket.socket:
             other = port + 1 if port < 65535 else 8765
             raise ValueError(f"--port {port} is in use; try --port {other}, or --port 0 for a free one") from None
         reason = str(error.strerror or error).partition(" (while")[0]
-        raise ValueError(
-            f"cannot listen on --host {host} --port {port}: {reason}; try --host 127.0.0.1 --port 0"
-        ) from None
+        failed = f"cannot listen on --host {host} --port {port}: {reason}"
+        raise ValueError(f"{failed}; try --host 127.0.0.1 --port 0") from None
 
 
 def address(listening: socket.socket) -> str:
@@ -61,39 +58,36 @@ def run_server(app: Any, listening: socket.socket, limits: Limits) -> None:
 
 
 class PatientProtocol(H11Protocol):  # type: ignore[misc]
-    """A connection that is closed when no request arrives on it in time, or its answer is not read."""
+    """A connection that is closed when no request arrives on it in time, or its answer is not read.
+
+    A client connects, sends bytes, gets its answer, and may send again; writing pauses while it does not read.
+    """
 
     seconds = Limits()
     _idle: asyncio.TimerHandle | None = None
     _stalled: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """A client has connected, and should send a request."""
         super().connection_made(transport)
         self._watch_idle()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of a request have arrived."""
         super().data_received(data)
         self._watch_idle()
 
     def on_response_complete(self) -> None:
-        """An answer was written; the next request may follow."""
         super().on_response_complete()
         self._watch_idle()
 
     def pause_writing(self) -> None:
-        """The client reads more slowly than the server writes."""
         super().pause_writing()
         self._stalled = self.loop.call_later(self.seconds.write_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """The client has read."""
         super().resume_writing()
         self._stop(self._stalled)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is closed."""
         self._stop(self._idle)
         self._stop(self._stalled)
         super().connection_lost(exc)

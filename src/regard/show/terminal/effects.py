@@ -1,7 +1,5 @@
 """Effects as a table: what each cut costs, the largest cost first."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 
@@ -10,8 +8,8 @@ from regard.show.terminal.table import (
     Cell,
     Signed,
     html_table,
-    legend_line,
     legend_table,
+    signed,
     terminal_width,
     text_table,
     wrapped,
@@ -49,8 +47,8 @@ def _effects_as_html(effects: Effects) -> str:
     order = effects.order()
     columns, rows = _rows(effects, order[:_FEW])
     last = f"… and {len(order) - _FEW} more: .table(all=True). " if len(order) > _FEW else ""
-    legend = legend_line({name: text for name, text in _LEGEND.items() if name in columns})
-    return html_table(_heading(effects), columns, rows, last + legend)
+    legend = {name: text for name, text in _LEGEND.items() if name in columns}
+    return html_table(_heading(effects), columns, rows, last, legend)
 
 
 def _heading(effects: Effects) -> str:
@@ -64,9 +62,8 @@ def _heading(effects: Effects) -> str:
         f"{layers} layer{'s' * (layers != 1)} × {counts} head{'s' * (counts != '1')}",
         f"{f'{len(sizes)} texts × ' if len(sizes) > 1 else ''}{tokens} tokens",
         f"loss per token {effects.loss:.2f}",
-        *([] if measured.to == "0" else [f"cut to {measured.to}"]),
     ]
-    return " · ".join(parts)
+    return " · ".join([*parts, *[f"cut to {measured.to}"] * (measured.to != "0")])
 
 
 def _rows(effects: Effects, shown: Sequence[Effect]) -> tuple[list[str], list[list[Cell]]]:
@@ -90,17 +87,10 @@ def _worst(effects: Effects, one: Effect) -> str:
         return ""
     text, token, growth = place
     which = f" in text {text}" if len(effects.measured.losses) > 1 else ""
-    return f"{effects.label(text, token)} {_signed(growth, 1)}{which}"
+    return f"{effects.label(text, token)} {signed(growth, 1)}{which}"
 
 
 def _range(rest: Sequence[Effect]) -> str:
     """The effects that are left out, from the smallest to the largest."""
     values = [one.loss for one in rest if not math.isnan(one.loss)]
-    if not values:
-        return "without a loss"
-    return f"loss {_signed(min(values), 2)} to {_signed(max(values), 2)}"
-
-
-def _signed(value: float, digits: int) -> str:
-    size = f"{abs(value):.{digits}f}"
-    return size if not float(size) else ("+" if value > 0 else "−") + size
+    return f"loss {signed(min(values))} to {signed(max(values))}" if values else "without a loss"

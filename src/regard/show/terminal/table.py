@@ -1,7 +1,5 @@
 """Tables: aligned text for a terminal, HTML for a notebook. Everything in regard that has columns is written here."""
 
-from __future__ import annotations
-
 import html
 import math
 import shutil
@@ -43,10 +41,8 @@ def wrapped(text: str, width: int, indent: str = "  ", then: str | None = None) 
       Each row sums to 1.
       · is hidden.
     """
-    after = indent if then is None else then
-    return textwrap.fill(
-        as_printed(text), width, initial_indent=indent, subsequent_indent=after, break_on_hyphens=False
-    )
+    wrapper = textwrap.TextWrapper(width, indent, indent if then is None else then, break_on_hyphens=False)
+    return wrapper.fill(as_printed(text))
 
 
 def wrapped_lines(text: str, width: int) -> list[str]:
@@ -91,27 +87,23 @@ def text_table(
     """
     texts = [[as_printed(_text(cell)) for cell in row] for row in ([columns] if columns else []) + list(rows)]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
-    left = _aligned_left(rows, len(widths), words)
-    shown = len(widths)
-    if width is not None and cut and widths:
+    shown, width = len(widths), sys.maxsize if width is None else width
+    only_words = [all(isinstance(row[i], str) for row in rows) for i in range(shown)]
+    left = only_words if words is None else [i < words for i in range(shown)]
+    if cut and widths:
         widths = _shortened(widths, width, cut)
-    elif width is not None:
+    else:
         shown = max((n for n in range(1, shown + 1) if sum(widths[:n]) + 2 * n <= width), default=1)
     lines = []
     for number, row in enumerate(texts, start=-bool(columns)):
         cells = [_padded(*cell) for cell in zip(row[:shown], widths, left, strict=False)]
         line = (("→ " if number == marked else "  ") + "  ".join(cells)).rstrip()
-        lines.append(line if width is None or cut else shorten(line, width))
-    if width is not None and shown < len(widths):
-        lines += _not_shown(columns[shown:] or [f"the last {len(widths) - shown}"], width)
+        lines.append(line if cut else shorten(line, width))
+    if shown < len(widths):
+        names = ", ".join(columns[shown:]) or f"the last {len(widths) - shown}"
+        note = f"not shown at this width: {names}"
+        lines += textwrap.wrap(note, max(width, 10), initial_indent="  ", subsequent_indent="    ")
     return "\n".join(lines)
-
-
-def _aligned_left(rows: Sequence[Sequence[Cell]], count: int, words: int | None) -> list[bool]:
-    """Which columns are aligned left: the first so many, or those without numbers."""
-    if words is not None:
-        return [i < words for i in range(count)]
-    return [all(isinstance(row[i], str) for row in rows) for i in range(count)]
 
 
 def _padded(text: str, width: int, left: bool) -> str:
@@ -119,19 +111,9 @@ def _padded(text: str, width: int, left: bool) -> str:
     return text.ljust(width) if left else text.rjust(width)
 
 
-def _not_shown(names: Sequence[str], width: int) -> list[str]:
-    text = f"not shown at this width: {', '.join(names)}"
-    return textwrap.wrap(text, max(width, 10), initial_indent="  ", subsequent_indent="    ")
-
-
 def legend_table(legend: Mapping[str, str], width: int) -> str:
     """Names and what they mean, below a table."""
     return text_table([], list(legend.items()), width, cut={1: 20})
-
-
-def legend_line(legend: Mapping[str, str]) -> str:
-    """The same in one line, for a notebook."""
-    return "; ".join(f"{name}: {text}" for name, text in legend.items())
 
 
 def _shortened(widths: Sequence[int], width: int, cut: Mapping[int, int]) -> list[int]:
@@ -148,19 +130,27 @@ def _shortened(widths: Sequence[int], width: int, cut: Mapping[int, int]) -> lis
 
 
 def html_table(
-    heading: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]], last: str = "", *, left: bool = False
+    heading: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Cell]],
+    last: str = "",
+    legend: Mapping[str, str] | None = None,
+    notes: Sequence[str] = (),
+    *,
+    left: bool = False,
 ) -> str:
     """A table for a notebook; every string is escaped.
 
     >>> print(html_table("1 layer", ["head"], [["<b>"]]))
     <p>1 layer</p><table><thead><tr><th>head</th></tr></thead><tbody><tr><td>&lt;b&gt;</td></tr></tbody></table>
 
-    last: a line below the table. left: align cells left, which a notebook does only on request.
+    last, legend, notes: below the table, one after the other. left: align cells left, which a notebook does not.
     """
     style = " style='text-align:left'" if left else ""
     head = "".join(f"<th{style}>{html.escape(name)}</th>" for name in columns)
     lines = ("".join(f"<td{style}>{html.escape(_text(cell))}</td>" for cell in row) for row in rows)
     body = "".join(f"<tr>{line}</tr>" for line in lines)
+    last += "; ".join([*(f"{name}: {text}" for name, text in (legend or {}).items()), *notes])
     end = f"<p>{html.escape(last)}</p>" if last else ""
     return f"<p>{html.escape(heading)}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{end}"
 
@@ -192,22 +182,19 @@ def text_columns(text: str) -> int:
     return cell_len(text)
 
 
-def same_digits(values: Sequence[float | None]) -> list[str]:
-    """The numbers of one column with the same number of decimals, enough to tell the smallest apart.
+def signed(value: float, digits: int = 2) -> str:
+    """A number with its sign, unless it is shown as 0.
 
-    >>> same_digits([0.5, 12.0, None])
-    ['0.500', '12.000', '-']
+    >>> signed(-0.031), signed(0.001)
+    ('−0.03', '0.00')
     """
-    known = [v for v in values if v is not None]
-    least, most = min(known, default=1.0), max(known, default=1.0)
-    digits = 1 if least >= 100 or most >= 9999 else 2 if least >= 10 or most >= 999 else 3
-    return ["-" if v is None else f"{v:.{digits}f}" for v in values]
+    size = f"{abs(value):.{digits}f}"
+    return size if not float(size) else ("+" if value > 0 else "−") + size
 
 
 def _text(cell: Cell) -> str:
     if isinstance(cell, str):
         return cell
     if isinstance(cell, Signed) and not math.isnan(cell):
-        size = f"{abs(cell):.2f}"
-        return size if not float(size) else ("+" if cell > 0 else "−") + size
+        return signed(cell)
     return "·" if math.isnan(cell) else f"{cell:.2f}" if abs(cell) < 1000 else f"{cell:.0f}"

@@ -1,7 +1,5 @@
 """Traces as a table: step, operation, shape and why."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import textwrap

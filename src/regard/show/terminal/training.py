@@ -1,7 +1,5 @@
 """The loss of a training run as a plot."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

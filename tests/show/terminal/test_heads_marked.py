@@ -7,7 +7,7 @@ from torch import nn
 import regard
 from regard.heads.report.listings import HeadSummary
 from regard.heads.report.roles import Role
-from regard.show.terminal.marks import mark_notes, marked_layers
+from regard.show.terminal.heads import mark_notes, marked_layers
 
 REASON = "positions unknown: 7 queries attend to 5 keys"
 

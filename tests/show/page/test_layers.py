@@ -7,9 +7,9 @@ import torch
 
 import regard
 from regard.show.page.encode import Encoding, decode_weights
+from regard.show.page.layers import PageLayer
 from regard.show.page.long import LongLayer
-from regard.show.page.on_demand import BlocksOnDemand, LayerOnDemand, page_on_demand
-from regard.show.page.payload import page_data
+from regard.show.page.payload import BlocksOnDemand, page_data, page_on_demand
 from regard.show.page.write import titled_texts
 
 
@@ -50,9 +50,9 @@ def test_a_long_text_that_sees_itself_whole_is_no_triangle():
 def test_no_weight_is_computed_before_its_head_is_asked_for(monkeypatch):
     seen = seen_at((1, 7))
     computed = []
-    of_head = LayerOnDemand.block
-    monkeypatch.setattr(LayerOnDemand, "block", lambda layer, head: computed.append(head) or of_head(layer, head))
-    monkeypatch.setattr(LayerOnDemand, "small", lambda layer, most: computed.append("small") or (b"", b""))
+    of_head = PageLayer.block
+    monkeypatch.setattr(PageLayer, "block", lambda layer, head: computed.append(head) or of_head(layer, head))
+    monkeypatch.setattr(PageLayer, "small", lambda layer, most: computed.append("small") or (b"", b""))
     data = page_on_demand(titled_texts(seen, ""))
     assert computed == []
     read = decode_weights(gzip.decompress(data.blocks["weights.0.0.2"]), 7, 7, Encoding("linear16", triangle=True))

@@ -5,7 +5,7 @@ import torch
 
 import regard
 from regard.heads.measure.registry import BY_NAME
-from regard.show.terminal.two_heads import statistics_table
+from regard.show.terminal.heads import statistics_table
 
 
 @pytest.fixture(scope="module")
