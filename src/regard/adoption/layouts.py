@@ -18,9 +18,7 @@ from regard.support import vocabulary as words
 from regard.support.super_init import check_initialised
 from regard.support.vocabulary import OUT_PROJECTIONS, PACKED_PROJECTIONS, PROJECTIONS
 
-# Attributes of a module, or of its config.
-HEADS = (*words.HEADS, *words.HEADS_TOO)
-_DROPOUT = (*words.ATTENTION_DROPOUT, "dropout")  # the first is that of the weights
+HEADS = (*words.HEADS, *words.HEADS_TOO)  # attributes of a module, or of its config
 QKV = ("W_query", "W_key", "W_value")
 # Of the names that are known, those that a message lists.
 _SHOWN = ((*QKV,), ("W_q", "W_k", "W_v"), ("q_proj", "k_proj", "v_proj"), ("to_q", "to_k", "to_v"))
@@ -175,7 +173,7 @@ def default_heads(stems: dict[str, str], who: str) -> int:
 
 def find_dropout(module: Any) -> float:
     """The dropout on the attention weights."""
-    attributes = (getattr(module, name, None) for name in _DROPOUT)
+    attributes = (getattr(module, name, None) for name in (*words.ATTENTION_DROPOUT, "dropout"))
     values = (a.p if isinstance(a, nn.Dropout) else a for a in attributes)
     return next((float(p) for p in values if isinstance(p, (int, float)) and not isinstance(p, bool)), 0.0)
 

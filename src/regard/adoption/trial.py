@@ -100,9 +100,8 @@ def run_module(module: nn.Module, x: Tensor, mask: Tensor | None = None) -> Answ
         remedy = "return a tensor, or a tuple that starts with it"
         raise ValueError(f"{type(module).__name__} returns {type(result).__name__}; {remedy}")
     # A module may compute something in float32 whatever its input, such as torch.sqrt(torch.tensor(8.0)).
-    values = [call.value for call in recorded.calls]
-    narrow = [t[t.isfinite()] for t in values if t.is_floating_point() and t.dtype is not torch.float64]
-    is_exact = not any(bool(t.frac().any()) for t in narrow)
+    floats = (call.value for call in recorded.calls if call.dtype.is_floating_point)
+    is_exact = not any(bool(t[t.isfinite()].frac().any()) for t in floats if t.dtype is not torch.float64)
     return Answer(out.transpose(0, 1) if transposed else out, 1e-9 if is_exact else 1e-5)
 
 

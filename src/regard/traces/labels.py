@@ -19,7 +19,6 @@ from regard.traces.operation_text import ATOM, Term, applied, attention_call, me
 # The same values in another dtype, memory or graph: not worth a word.
 COPIES = {"detach", "clone", "to", "float", "double", "half", "bfloat16", "type"}
 COPIES |= {"requires_grad_", "cpu", "cuda", "data"}
-PRODUCTS = {"matmul", "__matmul__", "bmm", "mm"}
 # The same values in another arrangement, or some of them replaced: the tensor keeps its name.
 _REARRANGING = {
     *("view", "reshape", "unflatten", "flatten", "transpose", "permute", "movedim", "contiguous", "squeeze"),
@@ -138,7 +137,8 @@ class Labels:
         if args and isinstance(args[0], Tensor) and _rearranges(function):
             return Term(_change(function, terms[1:], kwargs).removeprefix("."))
         term = applied(function, terms)
-        return replace(term, summed=args[0].shape[-1]) if function in PRODUCTS and args else term
+        is_product = args and function in ("matmul", "__matmul__", "bmm", "mm")
+        return replace(term, summed=args[0].shape[-1]) if is_product else term
 
     def owner(self, function: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Owned | None:
         """The submodule that this function with these arguments is the forward of."""
