@@ -126,13 +126,7 @@ def changed(value: Value, **fields: Any) -> Value:
 
 
 def names_in_short(names: Sequence[str], width: int = 60) -> str:
-    """Many module names in one line; names that differ by a running number are one.
-
-    >>> names_in_short(["h.0.attn", "h.1.attn", "h.2.attn"])
-    'h.0–2.attn'
-    >>> names_in_short(["encoder.attn", "decoder.attn"])
-    'encoder.attn, decoder.attn'
-    """
+    """Many module names in one line; names that differ by a running number are one: h.0–2.attn."""
     runs: list[tuple[str, int, int]] = []  # a pattern with {} for the number, its first and its last value
     for name in names:
         if runs and (grown := _grown(runs[-1], name)):

@@ -101,10 +101,8 @@ class LayerEdit:
             return None
         in_all = edges[0][0] is None
         texts, rows, cols = torch.tensor([(text or 0, row, col) for text, row, col in edges], device=call.device).T
-        heads = None
-        if self.edge_heads is not None:
-            heads = torch.zeros(H, dtype=torch.bool, device=call.device)
-            heads[list(self.edge_heads)] = True
+        cut = self.edge_heads
+        heads = None if cut is None else torch.tensor([head in cut for head in range(H)], device=call.device)
         return RemovedEdges(rows, cols, None if in_all else texts, 1 if in_all else B, heads)
 
     def hand_over(self, context: Tensor, call: WatchedCall) -> Tensor:
@@ -112,10 +110,8 @@ class LayerEdit:
         if not self.values:
             return context
         by_text = [list(self.values)] if self.by_text is None else self.by_text
-        chosen = torch.zeros(len(by_text), context.shape[1], 1, 1, dtype=torch.bool)
-        for text, heads in enumerate(by_text):
-            chosen[text, list(heads)] = True
-        chosen = chosen.to(context.device)
+        chosen = torch.tensor([[head in heads for head in range(context.shape[1])] for heads in by_text])
+        chosen = chosen[:, :, None, None].to(context.device)  # (B or 1, H, 1, 1)
         if all(isinstance(value, (int, float)) and value == 0 for value in self.values.values()):
             return torch.where(chosen, context.new_zeros(()), context)  # keeps the kernel's strides
         values = torch.zeros_like(context)

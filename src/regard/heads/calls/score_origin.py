@@ -29,10 +29,7 @@ class Memory(NamedTuple):
 
     @property
     def heads_axis(self) -> int | None:
-        """The axis whose steps are one head wide: a projection has its heads side by side.
-
-        None where they were copied, so that their memory says nothing.
-        """
+        """The axis whose steps are one head wide: a projection has its heads side by side; None where it was copied."""
         shape, strides = self
         if len(shape) < 4 or strides[-1] != 1 or strides[-2] <= shape[-1]:
             return None

@@ -24,7 +24,7 @@ def is_counted_by_mask(attention: Attention) -> bool:
 
 
 def visible_key_counts(call: WatchedCall) -> tuple[Tensor, Tensor]:
-    """How many keys each query may see, and their mean distance: two of (B or 1, H or 1, T), NaN in rows not counted."""
+    """How many keys each query may see, and their mean distance: two of (B or 1, H or 1, T), NaN in other rows."""
     attention = call.attention
     mask = attention.mask if is_counted_by_mask(attention) else None
     if isinstance(attention, OwnWeights) and not call.origin.extra:
@@ -64,11 +64,7 @@ def queries_per_key(call: WatchedCall) -> Tensor:
 
 
 def reach_of(scores: Tensor) -> int:
-    """How far from its position any query may see a key, itself included; 0 where that is the whole text.
-
-    >>> reach_of(torch.zeros(2, 5, 5).masked_fill(~torch.ones(5, 5).tril().triu(-2).bool(), -torch.inf))
-    3
-    """
+    """How far from its position any query may see a key, itself included; 0 where that is the whole text."""
     T, S = scores.shape[-2:]
     if bool(may_see(torch.stack([scores[..., -1, 0], scores[..., 0, -1]])).any()):
         return 0
@@ -108,7 +104,7 @@ def _plain_rows(call: WatchedCall, mask: Mask) -> tuple[Tensor, Tensor]:
 
 
 def _visible_range(parts: Parts, at: Tensor, size: int, of_queries: bool = False) -> tuple[Tensor, Tensor]:
-    """Of `size` keys, those, [low, high), that a query at each position may see; or of queries, those that see a key."""
+    """Of `size` keys, those, [low, high), that a query at each position may see; or of queries, those that see it."""
     low, high = torch.zeros_like(at), torch.full_like(at, size)
     if parts.window is not None:
         low, high = at - parts.window + 1, at + parts.window

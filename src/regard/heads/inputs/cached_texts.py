@@ -41,10 +41,7 @@ class CachedText(NamedTuple):
 
 
 def text_read(call: WatchedCall, ids: Tensor, first: Tensor) -> CachedText | None:
-    """What a call has read, with the fingerprints of its keys where they are known, or with the keys, if any.
-
-    Most texts are never read on, and the fingerprints of their keys never needed.
-    """
+    """What a call has read; most texts are never read on, and the fingerprints of their keys never needed."""
     if call.origin.fingerprint is not None:
         return CachedText(ids, first, call.origin.fingerprint)
     return CachedText(ids, first, copy_of(call.attention.k)) if isinstance(call.attention, QK) else None

@@ -54,7 +54,6 @@ class InputTracker:
         self.modules: set[str] = set()  # their modules
 
     def enter(self, module: nn.Module, args: Args, kwargs: Kwargs, name: str = "") -> None:
-        """A module is called."""
         if not self.calls:
             values = (*args, *kwargs.values())
             first = next((v for v in values if isinstance(v, Tensor)), None)

@@ -61,10 +61,6 @@ class Given(NamedTuple):
                 return texts
         return None
 
-    def is_image_of(self, S: int) -> bool:
-        """Is this an image of S places, (B, rows, columns, E) or (B, E, rows, columns)?"""
-        return len(self.shape) == 4 and S in (math.prod(self.shape[1:3]), math.prod(self.shape[2:]))
-
 
 @dataclass
 class CallInputs:
@@ -93,14 +89,6 @@ class CallInputs:
             self.ids, self.length = outer.ids, outer.length
 
 
-class Piece(NamedTuple):
-    """A call with some rows of a text, the edges that a cut removed from it, and what its heads handed over."""
-
-    call: WatchedCall
-    removed: Mask | None
-    context: Tensor | None
-
-
 class ModuleCall:
     """A module call in progress; inputs: what it was given, None where its arguments say nothing about that.
 
@@ -119,7 +107,8 @@ class ModuleCall:
         self.module, self.args, self.kwargs, self.inputs, self.outer = module, args, kwargs, inputs, outer
         self.known: CallInputs | None = inputs if inputs is not None or outer is None else outer.known
         self.name = name
-        self.pieces: list[Piece] = []
+        # Calls with some rows of its text, the edges that a cut removed from each, and what its heads handed over.
+        self.pieces: list[tuple[WatchedCall, Mask | None, Tensor | None]] = []
         self.is_refused = False  # a part of its attention is not reported
         self.is_cut = False  # a piece of its attention was cut
 
@@ -143,7 +132,6 @@ class ModuleCall:
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """All of its arguments."""
         return (*self.args, *self.kwargs.values())
 
 
@@ -200,7 +188,6 @@ def given_to(args: Args, kwargs: Kwargs) -> Given:
 
 
 def is_given_image(args: Args, kwargs: Kwargs) -> bool:
-    """Is a module called with an image and with no token ids?"""
     tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
     if any(kwargs.get(name) is not None for name in IMAGES):
         return not any(t.dtype in (torch.int64, torch.int32) for t in tensors)

@@ -102,12 +102,6 @@ def reader_of(model: Any, tokenizer: Any) -> TextReader | None:
 class WordReader(TextReader):
     """Numbers the words of some texts, equal words alike, and reads these ids.
 
-    >>> reader = WordReader([["the", "cat", "the"]])
-    >>> reader.ids
-    [[0, 1, 0]]
-    >>> reader.read([1, 0], padding=[False, False])
-    TextTokens(['cat', 'the'])
-
     Strings are words of their own; where they are pieces of words, the text is a TextTokens.
     """
 
@@ -129,9 +123,8 @@ class WordReader(TextReader):
 def _spelling_of(inner: Any) -> Spell:
     """How a tokenizer of the package tokenizers spells: its decoder says so."""
     decoder = repr(inner.decoder)
-    suffix = getattr(inner.model, "end_of_word_suffix", None) or (
-        inner.decoder.suffix if "BPEDecoder" in decoder else ""
-    )
+    suffix = inner.decoder.suffix if "BPEDecoder" in decoder else ""
+    suffix = getattr(inner.model, "end_of_word_suffix", None) or suffix
     if "ByteLevel" in decoder:
         return partial(_bytes, alphabet=byte_of_character(), suffix=suffix)
     if suffix:

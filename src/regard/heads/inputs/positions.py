@@ -33,9 +33,6 @@ def are_features(shape: tuple[int, ...], queries: Memory, given: Given) -> bool:
     """Are the rows and columns of weights (…, T, S) the features of a head, each a vector over the tokens of a text?
 
     Where a head has as many features as the text has tokens, memory tells: features lie side by side.
-
-    >>> are_features((2, 4, 8, 8), Memory((2, 4, 8, 16), (512, 8, 1, 32)), Given((2, 16, 32)))  # 4 heads of 8 features
-    True
     """
     heads, (T, S) = shape[-3] if len(shape) > 2 else 1, shape[-2:]
     width, strides = queries.shape[-1], queries.strides[-2:]
@@ -48,8 +45,9 @@ def are_features(shape: tuple[int, ...], queries: Memory, given: Given) -> bool:
 
 def whole_text(call: WatchedCall, given: Given) -> bool:
     """Are the queries of this call all tokens that its module was given? True where nothing tells."""
-    B, _, T, S = call.sizes
-    return not given.shape or (given.texts_of(T) == B and (T == S or not given.is_image_of(S)))
+    (B, _, T, S), shape = call.sizes, given.shape
+    is_image = len(shape) == 4 and S in (math.prod(shape[1:3]), math.prod(shape[2:]))  # of S places
+    return not shape or (given.texts_of(T) == B and (T == S or not is_image))
 
 
 def positions_of(

@@ -19,10 +19,7 @@ Given = Tensor | Mapping[str, Tensor] | None
 
 
 class UserTexts:
-    """One argument of watch(): a tensor for all modules, or one for each of some modules.
-
-    what: its name, "tokens" or "padding".
-    """
+    """One argument of watch(), "tokens" or "padding": a tensor for all modules, or one for each of some modules."""
 
     def __init__(self, given: Given, what: str) -> None:
         parts = given if isinstance(given, Mapping) else {} if given is None else {"": given}
@@ -38,7 +35,6 @@ class UserTexts:
         self._bound: set[str] = set()  # modules whose text this was, in a call with as many keys
 
     def __bool__(self) -> bool:
-        """Was anything given?"""
         return bool(self._parts)
 
     def part(self, module: str) -> tuple[str, Tensor] | None:

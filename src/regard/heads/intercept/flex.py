@@ -131,7 +131,6 @@ class FlexSinks:
         self._shares = [lse] if isinstance(lse, Tensor) else []  # the LSE, and all that was computed from it
 
     def follow(self, name: str, args: Args, kwargs: Kwargs, result: Any) -> None:
-        """A function was called."""
         tensors = list(tensors_in((*args, *kwargs.values())))
         shares = [t for t in tensors if any(t is share for share in self._shares)]
         views = any(t is view for t in tensors for view in self._views)

@@ -28,16 +28,8 @@ from regard.heads.calls.head_axis import HeadAxis, find_head_axis
 from regard.heads.calls.score_origin import Memory
 from regard.heads.inputs.model_inputs import InputTracker
 from regard.heads.inputs.user_texts import Given
-from regard.heads.intercept import flex, functorch, regard_attention, sdpa, torch_nn  # noqa: F401  register themselves
-from regard.heads.intercept.paths import (
-    AROUND_FORWARD,
-    PATCHES,
-    FunctionMode,
-    OwnComputation,
-    Patch,
-    Patches,
-    current_interceptor,
-)
+from regard.heads.intercept import flex, functorch, paths, regard_attention, sdpa, torch_nn  # noqa: F401  all paths
+from regard.heads.intercept.paths import AROUND_FORWARD, FunctionMode, OwnComputation, current_interceptor
 from regard.heads.intercept.softmax import SoftmaxTracker, report_softmax
 from regard.heads.intercept.watched_model import Callback, Forwards, WatchedModel
 from regard.traces.failures import explain_call
@@ -46,7 +38,7 @@ INTERCEPTED = (
     "scaled_dot_product_attention, torch.nn.MultiheadAttention, FlexAttention, regard's own attention, "
     "and softmax over the last axis of a (…, T, S) tensor followed by a matrix product"
 )
-_NO_FUNCTION_MODE = torch._C.DisableTorchFunction
+OTHERWISE = "Attention that is written otherwise is seen once it calls one of these"
 _VMAPPED = "it runs in torch.vmap, where one tensor stands for many; call the model with a batch instead"
 
 
@@ -85,10 +77,8 @@ def intercept(
         remedy = "call it there, in the same thread (or asyncio task)"
         raise ValueError(f"the model was not called inside the block; {remedy}")
     if not watched.forwards.calls:
-        why = "; ".join(watched.refusals().values())
-        why = why or "Attention that is written otherwise is seen once it calls one of these"
-        name = type(model).__name__
-        raise ValueError(f"{name} made no attention that can be seen; looked for {INTERCEPTED}. {why}")
+        why = "; ".join(watched.refusals().values()) or OTHERWISE
+        raise ValueError(f"{type(model).__name__} made no attention that can be seen; looked for {INTERCEPTED}. {why}")
     watched.inputs.check_used()
 
 
@@ -104,7 +94,7 @@ def _intercepting_call(original: Any) -> Any:
     return __call__
 
 
-_patches = Patches([Patch(nn.Module, "__call__", _intercepting_call), *PATCHES])
+_patches = paths.Patches([paths.Patch(nn.Module, "__call__", _intercepting_call), *paths.PATCHES])
 
 
 class Interceptor:
@@ -185,7 +175,7 @@ class Interceptor:
 
     def _enter(self, module: nn.Module, args: Args, kwargs: Kwargs, entered: list[WatchedModel]) -> None:
         """The models that this module is part of know that it runs; they are added to `entered`."""
-        with _NO_FUNCTION_MODE():  # every property of a tensor would pass through our own mode
+        with torch._C.DisableTorchFunction():  # every property of a tensor would pass through our own mode
             if functorch.is_active():
                 args, kwargs = functorch.plain_arguments(args, kwargs)
             for model in self.models:
@@ -200,7 +190,7 @@ class Interceptor:
             self.report_pending()
         for model in models:
             if pieces := model.calls[-1].pieces:
-                with OwnComputation(self, pieces[-1].call.device.type), torch.no_grad():
+                with OwnComputation(self, pieces[-1][0].device.type), torch.no_grad():
                     model.leave(output)
             else:
                 model.leave(output)

@@ -50,10 +50,7 @@ current_interceptor = Scoped["Interceptor"]("regard_interceptor")
 
 
 def handles(*names: str, is_attention: bool = True) -> Callable[[Handler], Handler]:
-    """Let a function handle these torch functions, while a watched model runs.
-
-    is_attention: also where no tensor is followed yet.
-    """
+    """Let a function handle these torch functions of a watched model; is_attention: also if no tensor is followed."""
 
     def register(handler: Handler) -> Handler:
         HANDLERS.update(dict.fromkeys(names, handler))
@@ -120,7 +117,6 @@ class FunctionMode(TorchFunctionMode):
             self.set(not on)
 
     def set(self, on: bool) -> None:
-        """Switch the mode on or off."""
         torch._C._push_on_torch_function_stack(self) if on else torch._C._pop_torch_function_stack()
         self.is_on = on
 

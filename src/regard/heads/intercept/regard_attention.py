@@ -34,7 +34,6 @@ class _AttendEdit:
 
 
 def report_attend(interceptor: Interceptor, call: Call, route: Route) -> Edit | None:
-    """One call of attend()."""
     if inside_observed_attention() or interceptor.is_vmapped():  # the first: it is part of another attention call
         return None
     watched = WatchedCall(call)

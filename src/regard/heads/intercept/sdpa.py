@@ -236,7 +236,6 @@ def _find_heads(interceptor: Interceptor, query: Tensor, key: Tensor) -> tuple[H
 
 @handles("scaled_dot_product_attention")
 def report_sdpa(interceptor: Interceptor, function: Any, args: Args, kwargs: Kwargs) -> Any:
-    """scaled_dot_product_attention."""
     if interceptor.is_vmapped():
         return function(*args, **kwargs)
     edits = interceptor.edits()

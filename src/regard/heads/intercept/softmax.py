@@ -43,8 +43,8 @@ RESHAPE_OR_CAST = (
 ADD = ("add", "add_", "__add__", "__radd__", "__iadd__", "sub", "sub_", "subtract", "__sub__", "__isub__")
 EITHER_OPERAND = ("mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__", "where", *ADD)
 CHANGE = (
-    *("masked_fill", "masked_fill_", "__setitem__", "index_fill", "index_fill_", "normalize", "tril", "tril_"),
-    "nan_to_num_",
+    *("masked_fill", "masked_fill_", "__setitem__", "index_fill", "index_fill_", "normalize", "tril", "nan_to_num_"),
+    "tril_",
     *("triu", "triu_", "clamp", "clamp_", "clip", "clip_", "clamp_min", "clamp_min_", "clamp_max", "clamp_max_"),
     *tracked_softmax.DIVIDE,
     *EITHER_OPERAND,
@@ -116,9 +116,7 @@ class SoftmaxTracker:
             self._track(out, softmax)
         return out
 
-    def reshape_or_cast(
-        self, tensor: Tensor, softmax: TrackedSoftmax, function: Any, args: Args, kwargs: Kwargs
-    ) -> Any:
+    def reshape(self, tensor: Tensor, softmax: TrackedSoftmax, function: Any, args: Args, kwargs: Kwargs) -> Any:
         """The same weights with another shape or dtype."""
         out = function(*args, **kwargs)
         is_matrix = isinstance(out, Tensor) and out.dim() >= 2
@@ -223,12 +221,13 @@ class SoftmaxTracker:
         softmax = self._softmax_of(tensor)
         if softmax is None or softmax.transposed is not transposed or not _may_be_values(values, tensor):
             return None
-        keys, queries = tensor.shape[-2:] if transposed else tensor.shape[:-3:-1]
-        if keys != softmax.weights.shape[-1] or _is_mixture_per_row(softmax.weights, queries, tensor.dim()):
+        weights, (keys, queries) = softmax.weights, tensor.shape[-2:] if transposed else tensor.shape[:-3:-1]
+        # A token that mixes its experts has values of its own for each row of the softmax; it attends to no other.
+        is_mixture = queries == 1 < weights.shape[-2] and tensor.dim() > weights.dim() > 2
+        if keys != weights.shape[-1] or is_mixture:
             return None
-        if softmax.weights.dim() == 2 and tensor.dim() == 3 and queries == 1:  # one query per text
-            weights = softmax.weights[:, None]
-            softmax = replace(softmax, weights=weights, heads=(len(weights), 1), one_query=True)
+        if weights.dim() == 2 and tensor.dim() == 3 and queries == 1:  # one query per text
+            softmax = replace(softmax, weights=weights[:, None], heads=(len(weights), 1), one_query=True)
         return softmax
 
     def _confirm(self, softmax: TrackedSoftmax, product: WeightedProduct) -> Tensor:
@@ -281,11 +280,6 @@ def _may_be_values(values: Tensor, weights: Tensor) -> bool:
     return values.dim() >= 2 and not learned(values) and (values.dim() > 2 or weights.dim() == 2)
 
 
-def _is_mixture_per_row(weights: Tensor, queries: int, axes: int) -> bool:
-    """Does each row of the softmax have values of its own? So a token mixes its experts; it attends to no other."""
-    return queries == 1 < weights.shape[-2] and axes > weights.dim() > 2
-
-
 def _einsum_terms(equation: str) -> tuple[list[str], str]:
     """The axes of each operand, and those of the result."""
     inputs, arrow, result = equation.replace(" ", "").partition("->")
@@ -312,7 +306,7 @@ _register(PRODUCT, SoftmaxTracker.product, is_attention=True)
 _register(("einsum",), SoftmaxTracker.einsum, is_attention=True)
 _register(SLICE, SoftmaxTracker.slice)
 _register(PERMUTE, SoftmaxTracker.permute)
-_register(RESHAPE_OR_CAST, SoftmaxTracker.reshape_or_cast)
+_register(RESHAPE_OR_CAST, SoftmaxTracker.reshape)
 _register(DROPOUT, SoftmaxTracker.dropout)
 _register(CHANGE, SoftmaxTracker.change)
 

@@ -22,7 +22,7 @@ from regard.heads.calls.call import Args, Kwargs, WatchedCall, changed, names_in
 from regard.heads.calls.edits import Editor, LayerEdit, PlacedEdit
 from regard.heads.calls.head_axis import declared_heads
 from regard.heads.inputs.model_inputs import InputTracker
-from regard.heads.inputs.module_call import ModuleCall, Piece
+from regard.heads.inputs.module_call import ModuleCall
 from regard.heads.inputs.positions import whole_text
 
 Callback = Callable[[int, int, WatchedCall], None]  # (forward, layer, call)
@@ -124,7 +124,7 @@ class WatchedModel:
         if len(call.pieces) == 1 and not call.is_refused:
             self._pass_on(*call.pieces[0])
             return
-        for name in dict.fromkeys(piece.call.origin.module for piece in call.pieces):
+        for name in dict.fromkeys(piece.origin.module for piece, _, _ in call.pieces):
             self.refuse(IN_PIECES, name)
             if call.is_cut:
                 self.uncuttable = f"cannot cut the attention in {name or 'the model itself'}: {IN_PIECES}"
@@ -177,7 +177,7 @@ class WatchedModel:
         if self.needs_calls or not whole_text(call, self.inputs.given):
             call = self.inputs.annotate(call, name)  # also notes that keys are cached, which tells positions later
             if not self.inputs.is_whole(call):
-                self.calls[-1].pieces.append(Piece(call, removed, context))
+                self.calls[-1].pieces.append((call, removed, context))
                 return
         self._pass_on(call if self.needs_calls else call.with_origin(module=name), removed, context)
 
@@ -205,11 +205,7 @@ class WatchedModel:
 
 
 def is_leaf(module: nn.Module) -> bool:
-    """Is this one of LEAVES or NAMES, and not a subclass of one?
-
-    >>> is_leaf(nn.Linear(3, 5)), is_leaf(nn.Softmax(-1)), is_leaf(nn.Sequential(nn.Linear(3, 5)))
-    (True, False, False)
-    """
+    """Is this one of LEAVES or NAMES, and not a subclass of one?"""
     kind: Any = type(module)
     return _are_leaves(kind) and "forward" not in module.__dict__
 
