@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from regard.heads.change.samples import choose_tokens, encoder_of, read_samples
+from regard.heads.change.samples import choose_tokens, encoder_of, read_samples, read_tokens
 from regard.heads.inputs.pieces import WordReader
 
 CPU = torch.device("cpu")
@@ -70,7 +70,7 @@ def test_a_string_needs_a_tokenizer():
 def test_chosen_tokens_are_positions_in_each_text():
     reader = WordReader([["the", "cat", "sat"], ["a", "dog", "and", "cat"]])
     samples = read_samples([torch.tensor(ids) for ids in reader.ids], encode, None, CPU)
-    texts = [one.read(reader) for one in samples]
+    texts = read_tokens(samples, reader)
     assert choose_tokens(["cat", -1], samples, texts) == [[1, 2], [3]]
     assert choose_tokens(1, samples, None) == [[1], [1]]
     with pytest.raises(ValueError, match="text 0: no token is called 'dog'"):

@@ -193,14 +193,7 @@ class CutPlan:
     """What a cut changes, by layer."""
 
     def __init__(self, heads: list[HeadNumber] | None, edges: Edges, layers: Layers, to: To, reader: Any) -> None:
-        if heads is None and edges is None:
-            raise ValueError("nothing is named to be cut; give heads, (layer, head), or edges=[(query, key)]")
-        if edges is None and layers is not None:
-            raise ValueError("layers are those in which edges are cut; give edges, or heads as (layer, head)")
-        if edges is not None and heads is not None and layers is not None:
-            raise ValueError("heads say in which layers edges are cut; leave layers out, or heads")
-        if edges is not None and not _is_zero(to):
-            raise ValueError("to= is what a head hands over; edges are removed, so leave it out, or cut the head")
+        _check_named(heads, edges, layers, to)
         one_text = heads is None and layers is None
         self.edges = None if edges is None else CutEdges(_checked_edges(edges), reader, one_text)
         self.heads = heads
@@ -233,6 +226,17 @@ class CutPlan:
             raise ValueError(f"layer {min(missing)} was to be cut, and the model attended in {exist} inside the block")
         if self.edges is not None:
             self.edges.check_met()
+
+
+def _check_named(heads: object, edges: object, layers: object, to: To) -> None:
+    if heads is None and edges is None:
+        raise ValueError("nothing is named to be cut; give heads, (layer, head), or edges=[(query, key)]")
+    if edges is None and layers is not None:
+        raise ValueError("layers are those in which edges are cut; give edges, or heads as (layer, head)")
+    if edges is not None and heads is not None and layers is not None:
+        raise ValueError("heads say in which layers edges are cut; leave layers out, or heads")
+    if edges is not None and not _is_zero(to):
+        raise ValueError("to= is what a head hands over; edges are removed, so leave it out, or cut the head")
 
 
 def _is_zero(to: object) -> bool:

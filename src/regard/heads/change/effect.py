@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from regard.heads.calls.edits import LayerEdit, Value
 from regard.heads.change.cut import HeadNumber, Heads, To, handed_over, head_numbers
 from regard.heads.change.effects import Effects, Measured, load_effects
-from regard.heads.change.samples import Sample, Text, choose_tokens, encoder_of, read_samples
+from regard.heads.change.samples import Sample, Text, choose_tokens, encoder_of, read_samples, read_tokens
 from regard.heads.inputs.pieces import reader_of
 from regard.heads.intercept.intercept import intercept
 from regard.heads.probe import evaluating, look_ahead
@@ -89,8 +89,7 @@ def effect(
         sizes = [layer[0][1] for layer in seen.sizes()]
         cuts = _groups(heads, layers, pairs, sizes)
         values = handed_over(list(dict.fromkeys(chain(*cuts))), to)
-        known = [] if reader is None else [one for sample in samples if (one := sample.read(reader)) is not None]
-        texts = known if len(known) == len(samples) else None
+        texts = read_tokens(samples, reader)
         chosen = None if tokens is None else choose_tokens(tokens, samples, texts)
         kind = device.type if device.type in _LOGITS else "cpu"
         most_logits, most_tokens, changes = _LOGITS[kind], _TOKENS[kind], []
@@ -207,12 +206,16 @@ def _groups(
     groups: list[Group] = [(head,) for head in head_numbers(heads) or ()]
     groups += [_heads_of(layer, sizes) for layer in named]
     groups += [tuple(sorted(head_numbers(list(pair)) or ())) for pair in pairs or ()]
+    _check_groups(groups, sizes)
+    return list(dict.fromkeys(groups))
+
+
+def _check_groups(groups: Sequence[Group], sizes: Sequence[int]) -> None:
     for layer, head in chain(*groups):
         if head >= len(_heads_of(layer, sizes)):
             raise ValueError(f"there is no head {layer}.{head}; {_exist(sizes[layer], 'head', f'layer {layer}')}")
     if not groups or not all(groups):
         raise ValueError("nothing is named to be cut; give heads, layers or pairs, or none of them for every head")
-    return list(dict.fromkeys(groups))
 
 
 def _heads_of(layer: Any, sizes: Sequence[int]) -> Group:

@@ -142,27 +142,16 @@ class Effects(ShownAsTable):
     def summary(self) -> dict[str, Any]:
         """All numbers but those of single tokens, ready for JSON; None where there is none."""
         measured, tokens = self.measured, [len(one) for one in self.measured.losses]
-        first = {
-            "loss": self.loss,
-            "to": measured.to,
-            "texts": len(tokens),
-            "tokens": tokens,
-            "chosen": measured.chosen,
-        }
+        first = {"loss": self.loss, "to": measured.to, "chosen": measured.chosen}
+        first |= {"texts": len(tokens), "tokens": tokens}
         return first | {"effects": [self._as_plain(one) for one in self.order()]}
 
     def _as_plain(self, one: Effect) -> dict[str, Any]:
         numbers = {name: getattr(one, name) for name in ("loss", "noise", "logprob", "logprob_noise")}
         plain = {name: None if math.isnan(value) else value for name, value in numbers.items()}
         worst = None if (place := one.worst()) is None else dict(zip(("text", "token", "loss"), place, strict=True))
-        return {
-            "name": one.name,
-            "heads": one.heads,
-            "role": one.role,
-            **plain,
-            "is_noise": one.is_noise,
-            "worst": worst,
-        }
+        first = {"name": one.name, "heads": one.heads, "role": one.role}
+        return first | plain | {"is_noise": one.is_noise, "worst": worst}
 
     def to_json(self) -> str:
         """The summary as JSON."""
@@ -234,15 +223,21 @@ def _checked(document: dict[str, Any]) -> Measured:
     pairs = zip(document["losses"], document["changes"], strict=True)
     numbers = [_numbers([losses, *changes], len(cuts), f"text {i}") for i, (losses, changes) in enumerate(pairs)]
     require(bool(heads and numbers), "there are no layers or no texts")
-    chosen, sizes = document["chosen"], [one.shape[1] for one in numbers]
-    for places, size in zip(chosen, sizes, strict=True) if chosen is not None else ():
-        require(all(whole_number(at, "chosen") < size for at in places), "no such token")
-    texts = None if document["texts"] is None else [checks.text_of_plain(one) for one in document["texts"]]
-    require(texts is None or [len(one) for one in texts] == sizes, "the texts do not have as many tokens as the losses")
+    chosen, texts = _checked_texts(document, [one.shape[1] for one in numbers])
     roles = {_head((layer, head), heads): role for layer, head, role in document["roles"]}
     to = document["to"]
     require(all(map(checks.short_text, (*roles.values(), to))), "a role, or what was handed over, is no short text")
     return Measured(cuts, [one[0] for one in numbers], [one[1:] for one in numbers], chosen, heads, roles, texts, to)
+
+
+def _checked_texts(document: dict[str, Any], sizes: list[int]) -> tuple[Any, list[TextTokens] | None]:
+    """The chosen tokens and the tokens of each text, which have these sizes."""
+    chosen = document["chosen"]
+    for places, size in zip(chosen, sizes, strict=True) if chosen is not None else ():
+        require(all(whole_number(at, "chosen") < size for at in places), "no such token")
+    texts = None if document["texts"] is None else [checks.text_of_plain(one) for one in document["texts"]]
+    require(texts is None or [len(one) for one in texts] == sizes, "the texts do not have as many tokens as the losses")
+    return chosen, texts
 
 
 def _numbers(rows: Sequence[Sequence[float | None]], cuts: int, what: str) -> Tensor:

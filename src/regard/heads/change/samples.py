@@ -33,13 +33,6 @@ class Sample(NamedTuple):
         """The number of positions."""
         return len(self.targets)
 
-    def read(self, reader: TextReader) -> TextTokens | None:
-        """The tokens; None where there are no ids, or not one for each position."""
-        if self.ids is None or len(self.ids) != self.length:
-            return None
-        padding = [False] * self.length if self.real is None else (~self.real).tolist()
-        return reader.read(self.ids.tolist(), padding)
-
 
 def read_samples(
     text: Text | Sequence[Text], encode: Callable[[str], list[int]], targets: Any, device: torch.device
@@ -59,6 +52,17 @@ def read_samples(
     if none := [number for number, one in enumerate(flat) if not bool((one >= 0).any())]:
         raise ValueError(f"the targets of text {none[0]} are all negative, so nothing counts; give token ids")
     return [one._replace(targets=own) for one, own in zip(samples, flat, strict=True)]
+
+
+def read_tokens(samples: Sequence[Sample], reader: TextReader | None) -> list[TextTokens] | None:
+    """The tokens of each text; None where a text has no ids, or not one for each position."""
+    texts = []
+    for sample in samples:
+        if reader is None or sample.ids is None or len(sample.ids) != sample.length:
+            return None
+        padding = [False] * sample.length if sample.real is None else (~sample.real).tolist()
+        texts.append(reader.read(sample.ids.tolist(), padding))
+    return texts
 
 
 def encoder_of(model: nn.Module, tokenizer: Any) -> Callable[[str], list[int]]:

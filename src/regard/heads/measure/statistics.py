@@ -64,11 +64,9 @@ def measure(call: WatchedCall, collect: frozenset[str]) -> dict[str, Tensor]:
 def _correct(call: WatchedCall, result: dict[str, Tensor]) -> None:
     """0 on targets that a cache has dropped; NaN in what compares positions, where those are unknown."""
     if call.origin.dropped is not None:  # what is in the text and not among these keys has weight 0
-        names = [name for name in TARGETS if name in result]
-        counts = counted(call, result["lse"])
-        for name, absent in zip(
-            names, target_keys.dropped_targets(call, [TARGETS[name] for name in names]), strict=True
-        ):
+        names, counts = [name for name in TARGETS if name in result], counted(call, result["lse"])
+        dropped = target_keys.dropped_targets(call, [TARGETS[name] for name in names])
+        for name, absent in zip(names, dropped, strict=True):
             result[name] = torch.where(absent[:, None] & counts, 0.0, result[name])
     if not call.has_positions:
         # The first key need not be the first token, unless the keys are another text.

@@ -39,12 +39,9 @@ NO_TEXTS = "the report was saved without tokens; watch again with a tokenizer an
 FORMAT, VERSION = "regard.seen", 1
 LARGEST_WINDOW = (1 << 31) - 1
 _DEEPEST_MASK = 64
-_AXES: dict[str, Sequence[str]] = {  # ? is any size; a letter in lower case may also be 1
-    **{tensor: one.axes for tensor, one in STORED.items()},
-    "visible": "bhT",
-    "even_distance": "bhT",
-    "queries": "bhS",
-}
+# ? is any size; a letter in lower case may also be 1
+_AXES: dict[str, Sequence[str]] = {tensor: one.axes for tensor, one in STORED.items()}
+_AXES |= {"visible": "bhT", "even_distance": "bhT", "queries": "bhS"}
 _INTEGERS = {"queries", *(tensor for one in STORED.values() for tensor in one.keys)}
 _TOGETHER = (("visible", "even_distance"), *(one.stored for one in STORED.values() if len(one.stored) > 1))
 _PARTS = {"q": "BHT?", "k": "B?S?", "bias": "bhts", "alibi": "H", "weights": "BHTS", "real": "BT", "tokens": "BS"}
@@ -63,12 +60,8 @@ def save_report(path: str | Path, report: Report, keep: bool | None = None) -> N
     writer = _Writer(kept if keep is None else keep)
     layers = [[writer.record(record) for record in forward.records.values()] for forward in forwards]
     plain = [{"number": one.number, "layers": own} for one, own in zip(forwards, layers, strict=True)]
-    header = {
-        "collect": sorted(collect),
-        "keep": was_kept,
-        "forwards": plain,
-        "texts": [*map(checks.plain_text, writer.texts)],
-    }
+    texts = [checks.plain_text(text) for text in writer.texts]
+    header = {"collect": sorted(collect), "keep": was_kept, "forwards": plain, "texts": texts}
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_safetensors(path, writer.tensors, {"format": FORMAT, "version": str(VERSION), "report": json.dumps(header)})
@@ -194,10 +187,7 @@ class _Reader:
         return self._read[name]
 
     def record(self, layer: dict[str, Any]) -> Record:
-        sizes = {
-            "B": whole_number(layer["B"], "B"),
-            "H": whole_number(layer["H"], "H", most=checks.MOST_HEADS),
-        }
+        sizes = {"B": whole_number(layer["B"], "B"), "H": whole_number(layer["H"], "H", checks.MOST_HEADS)}
         require(checks.short_text(layer["name"]) and bool(layer["steps"]), "a layer has no name or no steps")
         shared = None if layer["shared"] is None else self.get(layer["shared"], "B???", sizes, "keys")
         record = Record(layer["name"], [self.step(layer["name"], one, sizes, shared) for one in layer["steps"]], shared)
@@ -217,9 +207,8 @@ class _Reader:
         T, S = sizes["T"], sizes["S"]
         checks.check_sizes(name, sizes, self._size)
         measured = {statistic: self._statistic(name, statistic, at, sizes) for statistic, at in step["found"].items()}
-        parts: Any = {
-            part: self.get(step[part], _PARTS[part], sizes, f"{name}: {part}") for part in _PARTS if part in step
-        }
+        present = [part for part in _PARTS if part in step]
+        parts: Any = {part: self.get(step[part], _PARTS[part], sizes, f"{name}: {part}") for part in present}
         checks.check_parts(name, parts, self._extremes)
         extra = whole_number(step.get("extra", 0), "extra")
         basis = Basis.of_plain(step["basis"]) if "basis" in step else Basis()

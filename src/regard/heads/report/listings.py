@@ -56,6 +56,10 @@ class HeadSummary:
     keys: int
     marks: tuple[str, ...] = ()  # what is assumed or unknown about its layer
 
+    def value(self, by: str) -> float:
+        """The mean of a statistic, NaN where there is none; or the score of the role."""
+        return self.role.score if by == "score" else self.means.get(by, math.nan)
+
     def shares(self) -> dict[str, float]:
         """The means on one scale from 0 to 1: each divided by its largest possible value."""
         return {name: value / BY_NAME[name].most(self.keys) for name, value in self.means.items()}
@@ -79,6 +83,21 @@ class HeadList(Listing[Head]):
         if isinstance(index, slice):
             return HeadList(self._items[index], self.summaries[index], self.what)
         return self._items[index]
+
+
+def sort_heads(
+    keys: Sequence[tuple[int, int]], portraits: Mapping[tuple[int, int], HeadSummary], by: str, descending: bool
+) -> list[tuple[int, int]]:
+    """(layer, head), sorted by the mean of a statistic; those that have none come last."""
+    values = {key: portraits[key].value(by) for key in keys}
+    known = [key for key in keys if not math.isnan(values[key])]
+    if keys and not known:
+        raise ValueError(
+            f'"{by}" has no value in these heads, so they cannot be sorted by it; '
+            "it was not collected, or no row has one"
+        )
+    known.sort(key=values.__getitem__, reverse=descending)
+    return known + [key for key in keys if math.isnan(values[key])]
 
 
 @dataclass(frozen=True)

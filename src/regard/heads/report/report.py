@@ -17,7 +17,7 @@ from regard.heads.inputs.pieces import TextReader
 from regard.heads.measure.registry import AVERAGED
 from regard.heads.report.files import load_report, save_report
 from regard.heads.report.forwards import Collection, Forward, Slot
-from regard.heads.report.listings import Comparison, HeadList, HeadSummary, TokenInHeads, compare
+from regard.heads.report.listings import Comparison, HeadList, HeadSummary, TokenInHeads, compare, sort_heads
 from regard.heads.report.record import Record
 from regard.heads.report.roles import NAMES, Role, Tally
 from regard.heads.report.texts import find_word, texts_of
@@ -194,18 +194,7 @@ class Seen(Collection, ShownAsWidget):
         if by is not None and by not in (*AVERAGED, "score"):
             raise ValueError(f"heads cannot be sorted by {by!r}; by is one of {', '.join((*AVERAGED, 'score'))}")
         keys = [key for key in self.order() if portraits[key].role.name in roles and key[0] in layers]
-        if by is not None:
-            values = {
-                key: {**portraits[key].means, "score": portraits[key].role.score}.get(by, math.nan) for key in keys
-            }
-            known = [key for key in keys if not math.isnan(values[key])]
-            if keys and not known:
-                raise ValueError(
-                    f'"{by}" has no value in these heads, so they cannot be sorted by it; '
-                    "it was not collected, or no row has one"
-                )
-            known.sort(key=values.__getitem__, reverse=descending is not False)
-            keys = known + [key for key in keys if math.isnan(values[key])]
+        keys = keys if by is None else sort_heads(keys, portraits, by, descending is not False)
         return HeadList([self[key] for key in keys], [portraits[key] for key in keys], f"of {len(portraits)} heads")
 
     def at(self, token: int | str, text: int | None = None, layers: Layers = None) -> TokenInHeads:
@@ -219,14 +208,12 @@ class Seen(Collection, ShownAsWidget):
         if not chosen:
             raise ValueError(f"a token needs at least one layer; {len(self)} were seen and 0 chosen")
         first, texts = chosen[0], chosen[0].query_tokens
-        if other := [
-            one for one in chosen if (one.query_tokens, one.record.sizes[2]) != (texts, first.record.sizes[2])
-        ]:
+        B, _, T, _ = first.record.sizes
+        if other := [one for one in chosen if (one.query_tokens, one.record.sizes[2]) != (texts, T)]:
             raise ValueError(
                 f"layers {first.layer} ({first.name}) and {other[0].layer} ({other[0].name}) have other queries, so "
                 f"{token!r} is not one token; choose layers of one text: seen.at({token!r}, layers=[…])"
             )
-        B, _, T, _ = first.record.sizes
         if text is None and B > 1:
             raise ValueError(f"{B} texts were seen; choose one: seen.at({token!r}, text=0)")
         number = 0 if text is None else place(text, B, "text", f"there are {B}")

@@ -122,12 +122,7 @@ class Tally:
             near = role.name != "local" or float(self._means["distance"][0, head]) <= LOCAL_TOKENS
             if role.score >= role.threshold and near:
                 return role
-        near_misses = [*(role for _, role in patterns), *others]
-        if not near_misses:
-            why = f"fewer than {ENOUGH} tokens, or nothing collected to compute a role from"
-            return Role("mixed", math.nan, math.nan, why)
-        nearest = max(near_misses, key=lambda role: role.score - role.threshold)
-        return Role("mixed", nearest.score, nearest.threshold, f"nothing passes; nearest is {nearest}")
+        return _mixed([*(role for _, role in patterns), *others])
 
     def _known(self, statistic: str, head: int) -> tuple[float, int, float, float] | None:
         """Mean, number of rows, threshold of a pattern, and mean of uniform attention; None where rows are too few."""
@@ -176,6 +171,14 @@ class Tally:
             return None
         score = mean / uniform
         return Role("broad", score, BROAD, f"entropy {score:.2f} of uniform attention's, threshold {BROAD:.2f}")
+
+
+def _mixed(others: list[Role]) -> Role:
+    if not others:
+        why = f"fewer than {ENOUGH} tokens, or nothing collected to compute a role from"
+        return Role("mixed", math.nan, math.nan, why)
+    nearest = max(others, key=lambda role: role.score - role.threshold)
+    return Role("mixed", nearest.score, nearest.threshold, f"nothing passes; nearest is {nearest}")
 
 
 def _by_head(x: Tensor) -> Tensor:
