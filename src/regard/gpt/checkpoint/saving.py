@@ -17,17 +17,16 @@ import torch
 from torch import Tensor
 
 from regard.gpt.checkpoint.config_json import config_to_transformers
-from regard.gpt.checkpoint.stored_tensors import INDEX, SINGLE, listed
+from regard.gpt.checkpoint.stored_tensors import INDEX, listed
 from regard.gpt.checkpoint.weight_names import LAYOUTS, Place, places_in_file, prefixed
 from regard.gpt.tokenizer.tokenizer import Tokenizer
-from regard.support.arguments import check_whole
+from regard.support.arguments import check_whole, name_of
 from regard.support.files import atomically, write_and_sync
 
 if TYPE_CHECKING:
     from regard.gpt.model import GPT
 
-
-SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
+WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json")
 
 
 def save(
@@ -59,7 +58,7 @@ def save(
     missing = [name for name in places if name not in weights or weights[name].is_meta]
     if missing:
         raise ValueError(f"the model has no weights for {listed(missing)}; was a layer replaced? Nothing was saved.")
-    config["dtype"] = str(weights["token_embedding.weight"].dtype).removeprefix("torch.")
+    config["dtype"] = name_of(weights["token_embedding.weight"].dtype)
     prefix = LAYOUTS[config["model_type"]].prefix
     tensors: dict[str, list[tuple[str, Place]]] = {}  # name in a file → which of our weights it is made of
     for name, place in places.items():
@@ -84,9 +83,7 @@ def save(
             write_and_sync(all_or_nothing.enter_context(atomically(directory / file)), shard, {"format": "pt"})
     # Weight files of an earlier checkpoint would be read instead of these, or together with them.
     for old in directory.iterdir():
-        if old.name not in (*split.filename_to_tensors, *texts) and (
-            old.name in (SINGLE, INDEX) or SHARD.fullmatch(old.name)
-        ):
+        if WEIGHTS.fullmatch(old.name) and old.name not in (*split.filename_to_tensors, *texts):
             old.unlink()
 
 

@@ -124,7 +124,7 @@ class CapturedGraphs:
     """CUDA graphs for one model, batch size and cache: one prefill for each prompt length, and one decoding step.
 
     key: what they are captured for: batch size, capacity and sampling.
-    state: the model's fingerprint at that time. The values of weights may change under a graph, but not their addresses.
+    state: the model's fingerprint at that time: values of weights may change under a graph, but not their addresses.
     """
 
     last_event: torch.cuda.Event | None = None  # after all GPU work so far
