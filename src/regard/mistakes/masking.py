@@ -24,8 +24,7 @@ def _seen(name: str, change: Callable[[Tensor], Tensor], says: str, why: str) ->
 
 def _axis(name: str, dim: int, says: str, applies: Callable[[Case], bool]) -> Mistake:
     why = "The weights of one query are shares of its attention: they sum to 1 over the keys, the last axis."
-    hides = partial(hide, dim=dim)
-    return Mistake(name, "hide", hides, "weights", says, why, "torch.softmax(scores, dim=-1)", applies)
+    return Mistake(name, "hide", partial(hide, dim=dim), "weights", says, why, "torch.softmax(scores, dim=-1)", applies)
 
 
 def _fills(name: str, value: float, says: str, why: str) -> Mistake:

@@ -41,15 +41,9 @@ class Mistake:
 
     def describe(self, case: Case) -> str:
         """What it does, with the numbers of this layer."""
-        _, T, d_in = case.x.shape
-        return self.says.format(
-            head_dim=case.head_dim,
-            num_heads=case.num_heads,
-            width=case.width,
-            d_in=d_in,
-            T=T,
-            factor="" if case.factor is None else number_text(case.factor),
-        )
+        factor = "" if case.factor is None else number_text(case.factor)
+        sizes = {"head_dim": case.head_dim, "num_heads": case.num_heads, "width": case.width, "factor": factor}
+        return self.says.format(**sizes, T=case.x.shape[1], d_in=case.x.shape[2])
 
 
 def number_text(factor: float) -> str:

@@ -43,19 +43,14 @@ def explanations(
 
 
 def explanations_of_size(
-    case: Case,
-    outs: Sequence[Tensor],
-    size: int,
-    tolerance: float,
-    mistakes: Sequence[Mistake] = MISTAKES,
-    fillings: Sequence[str] = FILLINGS,
+    case: Case, outs: Sequence[Tensor], size: int, tolerance: float, mistakes: Sequence[Mistake] = MISTAKES
 ) -> list[tuple[int, Variant]]:
     """All sets of so many mistakes that give one of these outputs, each with the number of that output."""
     known: dict[str, Known] = {}
     samples = [_sample(out) for out in outs]
     result = []
     for variant in variants(case, size, mistakes):
-        simulated = list(outputs(case, variant, fillings, known))
+        simulated = list(outputs(case, variant, known=known))
         for i, out in enumerate(outs):
             if any(_may_be_same(_sample(one), samples[i]) and same(one, out, tolerance) for one in simulated):
                 result.append((i, variant))
@@ -95,9 +90,8 @@ def outputs(
     """
     known = {} if known is None else known
     changes = {one.step: one.act for one in variant}
-    for base in RIGHT if not {"split", "merge"} & set(changes) and len(variant) < LARGEST else RIGHT[:1]:
-        if base is not RIGHT[0] and case.num_heads == 1:
-            continue
+    is_either = case.num_heads > 1 and not {"split", "merge"} & set(changes) and len(variant) < LARGEST
+    for base in RIGHT if is_either else RIGHT[:1]:
         formula = replace(base, **changes)
         for filling in _fillings(case, formula, fillings):
             try:

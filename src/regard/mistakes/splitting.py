@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
 from regard.mistakes.formula import Case, split_alternating
 from regard.mistakes.mistake import Mistake, with_heads, with_mask
-
-
-def _without_transpose(t: Tensor, case: Case) -> Tensor:
-    B, T, width = t.shape
-    return t.reshape(B, width // case.head_dim, T, case.head_dim)
 
 
 def _with_groups(case: Case) -> bool:
@@ -26,7 +19,7 @@ MISTAKES = (
     Mistake(
         "split without transpose",
         "split",
-        _without_transpose,
+        lambda t, case: t.reshape(len(t), -1, t.shape[1], case.head_dim),
         "split",
         "view(B, {num_heads}, T, {head_dim}) cuts the memory into {num_heads} runs of tokens: a head gets whole "
         "vectors of some tokens in place of its {head_dim} numbers of every token.",

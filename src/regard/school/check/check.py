@@ -84,7 +84,7 @@ def _check_attention(subject: Subject, request: Request) -> Verdict:
         return check_small(subject, kind, request.probes[0], request.seed)
     attempt = attempts.first_attempt(subject, request)
     verdict = Verdict(name, "an attention layer", problem=attempt.problem, sizes=attempt.built.sizes)
-    if attempt.built.guessed and not attempt.is_explained and not attempt.problem:  # not the layer may be wrong
+    if attempt.built.guessed and not attempt.is_explained and not attempt.problem:  # the guess may be wrong
         verdict.problem = request.ask_for_arguments(attempt.built.guessed)
     if verdict.problem:
         return verdict

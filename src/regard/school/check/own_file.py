@@ -1,6 +1,6 @@
 """A person's own file, checked in a process of its own with limits of time and memory: an endless loop is a verdict.
 
-The file is loaded once, and all of the check happens there. For other people's files, see `sandboxed`.
+The file is loaded once, and all of the check happens there. For other people's files, see submission.py.
 """
 
 from __future__ import annotations
@@ -73,7 +73,15 @@ def check_here(path: Path, name: str, request: Request) -> list[Verdict]:
     if loaded.problem and verdicts:
         where = f" in line {loaded.line}" if loaded.line else ""
         verdicts[0].notes.append(f"The file itself ends with an error{where}: {loaded.problem}")
-    return verdicts or [_nothing(loaded, name)]
+    if verdicts:
+        return verdicts
+    nothing = Verdict(name or path.name, "", file=str(path))
+    if loaded.problem:
+        finding = DOES_NOT_RUN.found(f"The file does not run: {loaded.problem}.", loaded.line)
+        nothing.findings = with_code([finding], loaded.source)
+    else:
+        nothing.problem = "it defines no attention layer; say which class or function: FILE.py:NAME"
+    return [nothing]
 
 
 def _wholes(loaded: Loaded, request: Request, attention: Verdict) -> Iterator[Verdict]:
@@ -85,17 +93,6 @@ def _wholes(loaded: Loaded, request: Request, attention: Verdict) -> Iterator[Ve
             yield Verdict(subject.described["name"], "a block", findings, file=subject.file)
         elif wiring is not None and wiring.note and wiring.note not in attention.notes:
             attention.notes.append(wiring.note)
-
-
-def _nothing(loaded: Loaded, name: str) -> Verdict:
-    """A file in which nothing could be checked."""
-    verdict = Verdict(name or loaded.path.name, "", file=str(loaded.path))
-    if loaded.problem:
-        finding = DOES_NOT_RUN.found(f"The file does not run: {loaded.problem}.", loaded.line)
-        verdict.findings = with_code([finding], loaded.source)
-    else:
-        verdict.problem = "it defines no attention layer; say which class or function: FILE.py:NAME"
-    return verdict
 
 
 def write_verdicts(verdicts: Sequence[Verdict]) -> tuple[dict[str, Tensor], list[Any]]:

@@ -4,32 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from regard.mistakes.mistake import Mistake
 from regard.school.check.compare.constructor_arguments import PROBES, ProbeSizes
 
 
-@dataclass(frozen=True)
-class RemedySpelling:
+class RemedySpelling(NamedTuple):
     """How a value for an argument, and which weight is which, are given to a check."""
 
-    argument: str  # with {name}
+    argument: str  # % its name
     weights: str
 
-    def value_of(self, name: str) -> str:
-        """How to give a value for an argument.
 
-        >>> FLAGS.value_of("groove"), IN_PYTHON.value_of("groove")
-        ('--set groove=…', "arguments={'groove': …}")
-        """
-        return self.argument.replace("{name}", name)
-
-
-FLAGS = RemedySpelling("--set {name}=…", "--names W_query=…,W_key=…,W_value=…,out_proj=…")
-IN_PYTHON = RemedySpelling("arguments={'{name}': …}", "names={'W_query': …, 'W_key': …, 'W_value': …, 'out_proj': …}")
+FLAGS = RemedySpelling("--set %s=…", "--names W_query=…,W_key=…,W_value=…,out_proj=…")
+IN_PYTHON = RemedySpelling("arguments={'%s': …}", "names={'W_query': …, 'W_key': …, 'W_value': …, 'out_proj': …}")
 IN_KEY = RemedySpelling(
-    "{name} = … under [arguments] in the key",
+    "%s = … under [arguments] in the key",
     "W_query = …, W_key = …, W_value = …, out_proj = … under [weights] in the key",
 )
 
@@ -51,5 +42,5 @@ class Request:
 
     def ask_for_arguments(self, names: Sequence[str]) -> str:
         """Why a class could not be built, and how to give what is missing."""
-        ask = f"give a value: {self.spelling.value_of(names[0])}"
+        ask = f"give a value: {self.spelling.argument % names[0]}"
         return f"its constructor takes {', '.join(names)}, and nothing is known of that; {ask}"

@@ -136,5 +136,5 @@ def test_several_norms_are_none_that_could_be_told():
     ]
     weights = {p["name"]: torch.ones(13) for p in parameters}
     assert find_norm({"parameters": parameters}, weights, 13) is None
-    assert find_norm({"parameters": parameters[:1]}, weights, 13).bias is None
+    assert find_norm({"parameters": parameters[:1]}, weights, 13).keywords["bias"] is None
     assert find_norm({"parameters": parameters[:1]}, weights, 11) is None

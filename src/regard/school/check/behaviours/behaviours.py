@@ -159,9 +159,8 @@ def row_without_keys(result: Experiment) -> Iterator[Finding]:
 def longer_than_context(result: Experiment) -> Iterator[Finding]:
     """A text longer than context_length that is computed without a word."""
     described, sizes = result.subject.described, result.sizes
-    if result.subject.is_built or not takes(described, CONTEXT[:4]):
-        return
-    if has_config(described) or result.call.layout != "batch first":
+    is_told = not result.subject.is_built and not has_config(described) and takes(described, CONTEXT[:4])
+    if not is_told or result.call.layout != "batch first":
         return
     T = sizes.context_length
     if failed := result.run(1, inputs(_x(result, replace(sizes, T=T)))).failure:
@@ -248,9 +247,8 @@ def _too_wide(result: Experiment) -> Iterator[Finding]:
 def no_output_projection(result: Experiment) -> Iterator[Finding]:
     """Several heads that are joined and never mixed, in a layer that is called multi-head attention."""
     reading, name = result.reading, result.subject.described["name"].lower().replace("_", "")
-    if reading.num_heads == 1 or reading.is_list or not reading.projections:
-        return
-    if "out_proj" not in reading.projections and "multihead" in name:
+    is_joined = bool(reading.projections) and reading.num_heads > 1 and not reading.is_list
+    if is_joined and "out_proj" not in reading.projections and "multihead" in name:
         says = "The layer has no output projection: the joined heads are returned as they are."
         yield NO_OUTPUT.found(says, return_line(result.subject.source, result.seen.with_lines))
 

@@ -69,8 +69,8 @@ def _in_two_parts(result: Experiment, cache: str | None, flags: Mapping[str, Any
         if is_last_of(replace(result.case, mask=visible)):
             says = f"With a cache, {words} may see the wrong keys: the mask does not begin where the cache ends."
             line = hiding_line(result.run(1, tensors, calls=[start], record=True))
-            why = f"After {T - new} tokens from the cache, "
-            why += f"row 0 of the scores belongs to token {T - new}, not to token 0."
+            first = T - new
+            why = f"After {first} tokens from the cache, row 0 of the scores belongs to token {first}, not to token 0."
             fix = f"{WRONG_OFFSET.fix}; here {T} and {new}"
             return WRONG_OFFSET.found(says, line, why=why, fix=fix, is_warning=new > 1)
     return Finding("", f"With a cache, the output for {words} is another than without one.", step="keys")

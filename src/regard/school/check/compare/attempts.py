@@ -78,8 +78,7 @@ def other_attempts(result: Experiment) -> Iterator[Attempt]:
 
 def is_confirmed(result: Experiment) -> bool:
     """Is the explanation the same at other sizes, with other weights?"""
-    others = (one for one in other_attempts(result) if isinstance(one, Experiment))
-    other = next(others, None)
+    other = next((one for one in other_attempts(result) if isinstance(one, Experiment)), None)
     return other is not None and agrees_elsewhere(result, other)
 
 

@@ -35,8 +35,8 @@ def function_experiment(
     roles = attention_roles(names, subject.described["name"])
     result = Attempt(subject=subject, request=request, sizes=sizes)
     if roles is None:
-        problem = "its arguments are not known; name them q, k, v, or x, W_q, W_k, W_v, or x alone"
-        return replace(result, problem=problem)
+        ask = "name them q, k, v, or x, W_q, W_k, W_v, or x alone"
+        return replace(result, problem=f"its arguments are not known; {ask}")
     is_multi = any(name in HEADS for name in names)
     tensors, case = _tensors(set(roles.values()), is_multi, sizes, seed + request.seed)
     forms = mask_forms(causal_mask(sizes.T), torch.float64, sizes.B) if masked else {}
@@ -44,7 +44,7 @@ def function_experiment(
     values = known_values(sizes) | dict(request.own)
     known = {*roles, *(name for name in names if name.lower() in MASK), *values}
     if unknown := [p["name"] for p in parameters if p["required"] and p["name"] not in known]:
-        ask = request.spelling.value_of(unknown[0])
+        ask = request.spelling.argument % unknown[0]
         return replace(result, problem=f"nothing is known of its argument {unknown[0]}; give a value: {ask}")
     ways = list(_calls(parameters, roles, values, list(forms), request.own))
     seen = run_function(subject, result.job(calls=[way.as_json() for way in ways]), result.tensors)

@@ -17,7 +17,7 @@ from regard.school.check.compare import call_forms as calls
 from regard.school.check.compare import constructor_arguments as arguments
 from regard.school.check.compare.call_forms import LAYOUTS, CallForm, causal_mask
 from regard.school.check.compare.constructor_arguments import Built, ProbeSizes, has_config, takes
-from regard.school.check.compare.parameters import Assignment, InputNorm, assignments, find_norm
+from regard.school.check.compare.parameters import Assignment, Norm, assignments, find_norm
 from regard.school.check.learner_code.protocol import DriverJob, Failure, ModuleContents, Observation
 from regard.school.check.learner_code.subject import Subject
 from regard.school.check.learner_code.text_hints import own_text
@@ -62,7 +62,7 @@ class Attempt:
     observation: Observation = field(default_factory=Observation)
     tensors: dict[str, Tensor] = field(default_factory=dict)
     dtype: str = "float64"
-    norm: InputNorm | None = None  # applied to x before it is projected
+    norm: Norm | None = None  # applied to x before it is projected
     failed: Failure | None = None
     problem: str = ""  # why it could not be compared
     variants: list[Variant] | None = None  # the smallest explanations; None where there is none
@@ -196,8 +196,7 @@ def experiment(
     weights = known_weights(first.contents, seed + request.seed)
     readings = list(_readings(result, weights)) if weights else [Assignment()]
     if not readings:
-        names = ", ".join(weights)
-        ask = f"They are {names}. Say it: {request.spelling.weights}"
+        ask = f"They are {', '.join(weights)}. Say it: {request.spelling.weights}"
         return replace(result, problem=f"which of its parameters are the projections? {ask}")
     d_in = _input_width(readings, result)
     readings = [one for one in readings if not one.projections or d_in in (one.d_in, one.d_in * one.num_heads)]

@@ -6,7 +6,7 @@ speak of it, too. The rest is compared with the formula as ever, so that a mista
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -15,10 +15,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.mistakes.formula import Case, Formula, merge, share, split
-from regard.mistakes.search import TOLERANCE, explanations_of_size, outputs, same
+from regard.mistakes.search import TOLERANCE, explanations_of_size, same
 from regard.school.check.compare.call_forms import inputs
 from regard.school.check.compare.experiment import Experiment, Extension
-from regard.school.check.compare.parameters import InputNorm, find_norm
+from regard.school.check.compare.parameters import Norm, find_norm
 from regard.school.check.learner_code.protocol import Recorded
 from regard.school.check.learner_code.text_hints import names_positions, names_window
 from regard.support.hidden_scores import HIDES_IN_EXAMPLE, is_hidden, may_see
@@ -49,10 +49,10 @@ def is_same_for_another_text(result: Experiment) -> bool:
     outs = result.outputs(result.run(tensors=inputs(x)))
     norm = None if same(case.x, first[: len(case.x)]) else _norm(result)
     read = replace(case, x=(x if norm is None else norm(x))[: len(case.x)])
-    return bool(outs) and any(same(one, outs[0].to(torch.float64)) for one in outputs(read, result.first))
+    return bool(outs) and result.is_formula(outs[0], read)
 
 
-def _norm(result: Experiment) -> InputNorm | None:
+def _norm(result: Experiment) -> Norm | None:
     """The norm of x, where the layer has one."""
     weights = {name.removeprefix("state."): t for name, t in result.tensors.items() if name.startswith("state.")}
     return find_norm(result.observation.contents, weights, result.tensors["x"].shape[-1])
@@ -60,45 +60,39 @@ def _norm(result: Experiment) -> InputNorm | None:
 
 def _extensions(result: Experiment, source: str) -> Iterator[Extension]:
     """On x and on the norm of x, with and without the mask of the future where nothing says which."""
-    calls, norm = result.seen.forward, _norm(result)
+    calls, own, x = result.seen.forward, _norm(result), result.tensors["x"][: len(result.out)]
+    has_width = x.shape == result.out.shape
     numbers = {i + result.seen.built: call.value for i, call in enumerate(calls)}
-    norms = [None] if norm is None or result.norm is not None else [None, norm]
+    norms = [None] if own is None or result.norm is not None else [None, own]
     for base in (case if norm is None else replace(case, x=norm(case.x)) for case in result.cases for norm in norms):
-        yield from _residuals(result, base)
+        if has_width:
+            yield Extension("It adds x to its output, a residual connection inside the layer.", base, result.out - x)
         try:
             steps = Formula().steps(base)
         except (RuntimeError, ValueError):
             continue
-        for q, k in _compared(calls, numbers, base):
-            keys = split(steps["keys"], base)
-            before = (steps["split"], keys if k.shape == keys.shape else share(keys, base))
-            read = replace(base, qkv=(merge(q, base), k.transpose(1, 2).flatten(2), steps["values"]))
-            if names_positions(source) and (turned := _rotation(before, (q, k))) is not None:
-                unknown = "" if is_usual(turned) else "by which angles, nothing here says"
-                what = "It rotates queries and keys by their positions (rotary positions)."
-                yield Extension(what, read, result.out, unknown)
-            if _are_normed(before, (q, k), result):
-                yield Extension("It normalises queries and keys.", read, result.out)
+        if own is not None and x.shape == steps["out"].shape and same(own(x + steps["out"]), result.out):
+            yield Extension("It adds x to its output and normalises the sum.", base, steps["out"])
+        yield from _with_other_heads(result, base, steps, _compared(calls, numbers, base), source)
         for scores in _scores(calls, numbers, base, steps):
             yield from _biased(base, result.out, steps, scores, source)
             yield from _windowed(base, result, steps, scores, source)
 
 
-def _residuals(result: Experiment, base: Case) -> Iterator[Extension]:
-    """x, or its norm, is added to the output."""
-    out, x = result.out, result.tensors.get("x")
-    if x is None or x.shape[-1] != out.shape[-1]:
-        return
-    x = x[: len(out)]
-    what = "It adds x to its output, a residual connection inside the layer."
-    yield Extension(what, base, out - x)
-    if (norm := _norm(result)) is not None:
-        try:
-            right = Formula()(base)
-        except (RuntimeError, ValueError):
-            return
-        if right.shape == x.shape and same(norm(x + right), out):
-            yield Extension("It adds x to its output and normalises the sum.", base, right)
+def _with_other_heads(
+    result: Experiment, base: Case, steps: dict[str, Tensor], compared: Iterable[tuple[Tensor, Tensor]], source: str
+) -> Iterator[Extension]:
+    """Queries and keys are rotated or normalised before they are compared."""
+    for q, k in compared:
+        keys = split(steps["keys"], base)
+        before = (steps["split"], keys if k.shape == keys.shape else share(keys, base))
+        read = replace(base, qkv=(merge(q, base), k.transpose(1, 2).flatten(2), steps["values"]))
+        if names_positions(source) and (turned := _rotation(before, (q, k))) is not None:
+            unknown = "" if is_usual(turned) else "by which angles, nothing here says"
+            what = "It rotates queries and keys by their positions (rotary positions)."
+            yield Extension(what, read, result.out, unknown)
+        if _are_normed(before, (q, k), result):
+            yield Extension("It normalises queries and keys.", read, result.out)
 
 
 def _compared(calls: Sequence[Recorded], numbers: dict[int, Tensor], case: Case) -> Iterator[tuple[Tensor, Tensor]]:

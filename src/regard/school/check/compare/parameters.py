@@ -6,10 +6,11 @@ Every way to read them is an `Assignment`. Where names do not tell queries, keys
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import permutations
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,6 +26,7 @@ APART = words.PROJECTIONS
 _PACKED = (*words.PACKED_PROJECTIONS, *words.PACKED_PROJECTIONS_TOO)
 _KEYS_AND_VALUES = ("to_kv", "kv", "kv_proj", "w_kv", "wkv", "key_value")
 _OUT = (*words.OUT_PROJECTIONS, *words.OUT_PROJECTIONS_TOO)
+Norm = Callable[[Tensor], Tensor]  # over the width of x
 
 
 @dataclass(frozen=True)
@@ -323,24 +325,13 @@ def _joined(heads: Sequence[Projection]) -> Projection:
     return Projection(weight, torch.cat(biases) if len(biases) == len(heads) else None)
 
 
-class InputNorm(NamedTuple):
-    """A norm over the width of x: with a bias, or with a weight only, which may be an RMSNorm."""
-
-    weight: Tensor
-    bias: Tensor | None
-    is_rms: bool
-
-    def __call__(self, x: Tensor) -> Tensor:
-        if self.is_rms:
-            return F.rms_norm(x, x.shape[-1:], self.weight, eps=1e-6)
-        return F.layer_norm(x, x.shape[-1:], self.weight, self.bias)
-
-
-def find_norm(contents: ModuleContents, weights: Mapping[str, Tensor], d_in: int) -> InputNorm | None:
+def find_norm(contents: ModuleContents, weights: Mapping[str, Tensor], d_in: int) -> Norm | None:
     """The only norm of a layer that fits x; None where there is none, or several."""
     owners = {p["name"]: p["owner"] for p in contents.get("parameters", ()) if p["shape"] == [d_in]}
     names = [n for n, owner in owners.items() if owner.endswith("Norm") and n.endswith("weight") and n in weights]
     if len(names) != 1:
         return None
-    bias = weights.get(names[0].removesuffix("weight") + "bias")
-    return InputNorm(weights[names[0]], bias, owners[names[0]].endswith("RMSNorm"))
+    weight, bias = weights[names[0]], weights.get(names[0].removesuffix("weight") + "bias")
+    if owners[names[0]].endswith("RMSNorm"):
+        return partial(F.rms_norm, normalized_shape=(d_in,), weight=weight, eps=1e-6)
+    return partial(F.layer_norm, normalized_shape=(d_in,), weight=weight, bias=bias)

@@ -22,24 +22,13 @@ from regard.support.vocabulary import HEAD_DIM
 Found = tuple[list[Finding], list[str]]  # and notes
 _ROWS_WHY = "The weights of one query are shares of its attention: every row sums to 1."
 _SOFTMAX = "torch.softmax(scores, dim=-1)"
-# What people write for softmax: the mistake, what it computes, and what is said of it.
-_WRONG: tuple[tuple[Finding, Callable[[Tensor], Tensor], str], ...] = (
-    (
-        known("softmax over the queries", _ROWS_WHY, _SOFTMAX, "weights"),
-        lambda t: t.softmax(0),
-        "It sums over the first axis: columns sum to 1, rows do not.",
-    ),
-    (
-        known("softmax over all numbers", _ROWS_WHY, _SOFTMAX, "weights"),
-        lambda t: t.flatten().softmax(0).view_as(t),
-        "All numbers together sum to 1.",
-    ),
-    (
-        known("no normalisation", _ROWS_WHY, _SOFTMAX, "weights"),
-        torch.exp,
-        "The exponentials are not divided by their sum.",
-    ),
-)
+# What people write for softmax: what it computes, and what is said of it.
+_WRONG: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
+    "softmax over the queries": (lambda t: t.softmax(0), "It sums over the first axis: columns sum to 1, rows do not."),
+    "softmax over all numbers": (lambda t: t.flatten().softmax(0).view_as(t), "All numbers together sum to 1."),
+    "no normalisation": (torch.exp, "The exponentials are not divided by their sum."),
+}
+WRONG_SOFTMAX = {name: known(name, _ROWS_WHY, _SOFTMAX, "weights") for name in _WRONG}
 OVERFLOW = known(
     "softmax overflows",
     "Subtracting the largest number first changes nothing, and keeps every exponential at most 1.",
@@ -104,9 +93,9 @@ def _softmax(subject: Subject, sizes: ProbeSizes, seed: int) -> Found:
         return _failed(runs)
     expected, about = x.softmax(-1), f"softmax of {len(x)} rows"
     if out is not None and not same(out, expected):
-        for mistake, act, says in _WRONG:
+        for name, (act, says) in _WRONG.items():
             if same(out, act(x)):
-                return [mistake.found(says, example=Example(about, out, expected))], []
+                return [WRONG_SOFTMAX[name].found(says, example=Example(about, out, expected))], []
         return _unknown(about, out, expected)
     if out is None and row is not None and not same(row, expected[0]):
         return _unknown(f"softmax of {sizes.T} numbers", row, expected[0])

@@ -69,7 +69,8 @@ def first_divergence(case: Case, seen: Observation) -> Divergence:
     held = {i: _held(call.value, right, names) for i, call in enumerate(calls) if i >= seen.built}
     before = next((n for n in reversed(names) if any(n in one for one in held.values())), "")
     excused = _excused(calls, held)
-    sizes = _sizes([right[n] for n in names], case.num_heads)
+    steps = [right[n] for n in names]  # all of it, one text, or one head
+    sizes = {n for t in steps for n in (t.numel(), t[0].numel(), t.numel() // case.num_heads)}
     sizes.add(sum(right[n].numel() for n in _PROJECTED))  # one projection for all three
     for i in sorted(_ancestors(calls, len(calls) - 1)):
         call = calls[i]
@@ -87,11 +88,6 @@ def _excused(calls: Sequence[Recorded], held: Mapping[int, set[str]]) -> set[int
         if held[i] or i in excused:
             excused |= set(calls[i].inputs)
     return excused
-
-
-def _sizes(steps: Sequence[Tensor], num_heads: int) -> set[int]:
-    """How many numbers a step has: all of it, one text, or one head."""
-    return {n for t in steps for n in (t.numel(), t[0].numel(), t.numel() // num_heads)}
 
 
 def _held(value: Tensor, right: dict[str, Tensor], names: Sequence[str]) -> set[str]:

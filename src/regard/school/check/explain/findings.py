@@ -23,8 +23,6 @@ from regard.school.check.learner_code.subject import is_function
 from regard.school.check.learner_code.text_hints import has_positions, has_window, mask_shows
 from regard.school.check.verdict import Example, Finding, known, simulated
 
-_HIDES = ("True = hidden", "1 = hidden")
-_SHOWS = ("True = may attend", "1 = may attend")
 OVER_THE_BATCH = known(
     "attention over the batch instead of the tokens",
     "Scores compare what stands in the last axis but one: that must be the tokens of one text.",
@@ -136,7 +134,8 @@ def _inverted_mask(masked: Experiment) -> Finding | None:
     """A mask that hides where the comment or docstring says that it shows, or the other way round."""
     shows = mask_shows(masked.text)
     form = masked.call.mask.partition(", (")[0]
-    if shows is None or not masked.is_right or form not in (_HIDES if shows else _SHOWS):
+    opposite = "hidden" if shows else "may attend"
+    if shows is None or not masked.is_right or form not in (f"True = {opposite}", f"1 = {opposite}"):
         return None
     does, meaning = ("hides", "may be seen") if shows else ("shows", "is hidden")
     says = f"Where the mask that is passed is 1 or True, it {does} a token; "

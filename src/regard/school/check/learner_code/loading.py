@@ -21,7 +21,6 @@ from regard.school.check.learner_code.subject import LocalSubject, Subject, is_f
 from regard.school.check.learner_code.text_hints import is_known
 
 AnySubject = TypeVar("AnySubject", bound=Subject)
-_ATTENTION = ("attention", "attn", "head", "mha")
 
 
 @dataclass
@@ -70,7 +69,7 @@ def is_named_attention(name: str) -> bool:
     >>> is_named_attention("MultiHeadAttention"), is_named_attention("FeedForward")
     (True, False)
     """
-    return any(word in name.lower() for word in _ATTENTION)
+    return any(word in name.lower() for word in ("attention", "attn", "head", "mha"))
 
 
 def split_name(spec: str) -> tuple[Path, str]:

@@ -20,10 +20,6 @@ from regard.school.check.learner_code.driver import MOST_CALLS, MOST_INSIDE
 MOST_ENTRIES = 1000  # parameters, buffers, outputs of a call, methods
 MOST_NUMBERS = 1 << 24  # of all parameters together: this process makes random values for them
 MOST_RECORDED = MOST_CALLS + MOST_ENTRIES  # the last call may have several results
-MOST_AXES = 16
-LONGEST_NAME = 180  # characters
-LONGEST_TEXT = 4000  # characters
-LONGEST_FILE = 1 << 24  # lines
 
 
 def _is_int(one: Any, most: int) -> bool:
@@ -31,16 +27,16 @@ def _is_int(one: Any, most: int) -> bool:
 
 
 # A type with its rule, or with the most entries that a list may have.
-Text = Annotated[str, lambda one: isinstance(one, str) and len(one) <= LONGEST_TEXT]
+Text = Annotated[str, lambda one: isinstance(one, str) and len(one) <= 4000]
 # Of a parameter: it becomes the name of a tensor, which must be printable.
-Name = Annotated[str, lambda one: isinstance(one, str) and 0 < len(one) <= LONGEST_NAME and one.isprintable()]
+Name = Annotated[str, lambda one: isinstance(one, str) and 0 < len(one) <= 180 and one.isprintable()]
 Identifier = Annotated[str, lambda one: isinstance(one, str) and len(one) <= 200 and one.isidentifier()]
 Plain = Annotated[Any, lambda one: isinstance(one, (int, float, str, type(None)))]
 Number = Annotated[float, lambda one: isinstance(one, float) or (isinstance(one, int) and abs(one) < 1 << 62)]
-Line = Annotated[int, lambda one: _is_int(one, LONGEST_FILE - 1)]
+Line = Annotated[int, lambda one: _is_int(one, 1 << 24)]
 CallNumber = Annotated[int, lambda one: _is_int(one, MOST_RECORDED)]
 Axis = Annotated[int, lambda one: _is_int(one, MOST_NUMBERS)]
-Shape = Annotated[list[Axis], MOST_AXES]
+Shape = Annotated[list[Axis], 16]
 
 
 class CallJob(TypedDict, total=False):

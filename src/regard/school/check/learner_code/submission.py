@@ -33,8 +33,6 @@ def drive(submission, tensors, values):
     return returned, seen
 """
 DRIVER = Path(driver.__file__).read_text(encoding="utf-8") + DRIVE
-
-
 DOES_NOT_RUN = known("does not run", "A file that raises an error while it is imported defines nothing to check.")
 
 
@@ -122,10 +120,8 @@ def default_limits(seconds: float | int) -> RunLimits:
 
 def own_limits(seconds: float | int) -> RunLimits:
     """The limits for a person's own file: of time, of memory, and of what it prints."""
-    return RunLimits(
-        wall_seconds=seconds, cpu_seconds=math.ceil(seconds) + 1, memory_bytes=4096 * MiB, file_bytes=1 << 40,
-        folder_bytes=1 << 40, folder_entries=1 << 20, open_files=1024,
-    )  # fmt: skip
+    most = {"file_bytes": 1 << 40, "folder_bytes": 1 << 40, "folder_entries": 1 << 20, "open_files": 1024}
+    return replace(default_limits(seconds), memory_bytes=4096 * MiB, **most)
 
 
 def malformed(reason: str) -> Outcome:
