@@ -53,7 +53,6 @@ def generate(prompt: str = "", model: str = TINY, device: str | None = None, **f
 
 
 def _signature() -> Signature:
-    """The signature of the command: prompt and model, every flag of the table, and the device."""
     prompt = Annotated[str, argument("Text to continue. [default: an empty text]")]
     device = Annotated[str | None, option("Device: cpu, cuda, … [default: cuda if available, else cpu]")]
     own = {"prompt": ("", prompt), "model": (TINY, Model), "device": (None, device)}
@@ -99,10 +98,8 @@ def _check_sampling(samples: int, options: dict[str, Any]) -> None:
     for spec in _FLAGS:
         value = samples if spec.name == "samples" else options[spec.name]
         if spec.name in random_only and options["temperature"] == 0 and value != spec.default:
-            raise ValueError(
-                f"{as_flag(spec.name)} {value} has no effect with --temperature 0, which takes the most likely token; "
-                "leave one of them out"
-            )
+            reason = "has no effect with --temperature 0, which takes the most likely token; leave one of them out"
+            raise ValueError(f"{as_flag(spec.name)} {value} {reason}")
 
 
 def without_controls(text: str) -> str:

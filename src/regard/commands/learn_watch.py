@@ -89,10 +89,14 @@ class WatchMode:
         elif key == "w" and self.has_more:
             self.shows_ways = True
         elif key in ("n", "\n", "\r") and not is_list:
-            if self.may_go_on:
-                self._go_on(checker)
+            lesson = self.folder.after(self.lesson) if self.may_go_on else None
+            if lesson is not None:
+                self.go_to(lesson)
+                self.check(checker)
                 return
             self.message = f"First {self.folder.file_of(self.lesson).name} must be right; h gives a hint."
+            if self.may_go_on:
+                self.message = f"All {len(self.folder.course.lessons)} exercises are done."
         elif not is_list:
             return
         self.draw()
@@ -165,13 +169,3 @@ class WatchMode:
         if before.hints == len(self.hints) and not before.is_done:
             name = self.lesson.name
             self.message = f"There are no more hints. The solution: regard learn solution {name} --give-up"
-
-    def _go_on(self, checker: AnswerChecker) -> None:
-        """To the next exercise that is not done."""
-        lesson = self.folder.after(self.lesson)
-        if lesson is None:
-            self.message = f"All {len(self.folder.course.lessons)} exercises are done."
-            self.draw()
-            return
-        self.go_to(lesson)
-        self.check(checker)

@@ -92,10 +92,8 @@ def _check_views(views: Mapping[str, object], head: str | None) -> None:
     given = {flag: value for flag, value in views.items() if value is not None}
     if head is not None and "--all" in given:
         raise ValueError(f"--head {head} shows one head and --all every head; leave one of them out")
-    if head is not None and "--token" in given:
-        raise ValueError(
-            f"--token {given['--token']} is shown in every head, but --head is {head}; leave one of them out"
-        )
+    if head is not None and (token := given.get("--token")) is not None:
+        raise ValueError(f"--token {token} is shown in every head, but --head is {head}; leave one of them out")
     if "--json" in given and (head is not None or len(given) > 1):
         raise ValueError("--json prints all heads, so --head, --token, --step and --all have no effect; leave them out")
     if "--step" in given and len(given) > 1:

@@ -161,9 +161,8 @@ def _print_sentence(text: str, layer: int | None, head: str | None, name: str, e
     try:
         (opened,) = open_texts([TINY], [text], None, "cpu")
     except TextTooLong as error:
-        raise ValueError(
-            f"the sentence has {error.tokens} tokens, and {TINY} reads at most {error.longest}; shorten it"
-        ) from None
+        most = f"{TINY} reads at most {error.longest}"
+        raise ValueError(f"the sentence has {error.tokens} tokens, and {most}; shorten it") from None
     config: Any = opened.model.config
     tokens, layers, heads = opened.tokens, config.num_layers, config.num_heads
     seen = watch_text(opened, keep=False, progress=False)

@@ -34,7 +34,6 @@ def train(data: list[str], more: list[str] | None = None, **flags: Any) -> None:
 
 
 def _signature() -> Signature:
-    """The signature of the command: the data, and every flag of the table."""
     data = option("Text files to train on: .txt, .gz or .xz; more may follow as arguments.")
     more = argument("More text files.", metavar="FILE", show_default=False)
     specs = sorted(command_table(), key=lambda spec: spec.default is not MISSING)  # required ones first
@@ -64,10 +63,8 @@ def _train_on_files(data: Sequence[str | Path], out: str | Path, **flags: Any) -
 
     # Wrong options and missing files are reported before anything is read or written.
     if flags.get("evaluate_every") and flags.get("val_fraction") == 0:
-        raise ValueError(
-            f"--evaluate-every {flags['evaluate_every']} needs validation data, but --val-fraction is 0; "
-            "leave one of them out"
-        )
+        reason = "needs validation data, but --val-fraction is 0; leave one of them out"
+        raise ValueError(f"--evaluate-every {flags['evaluate_every']} {reason}")
     device = find_device(flags.pop("device", None))
     of_model = {field.name for field in fields(ModelOptions)} & flags.keys()
     source = ModelOptions(**{name: flags.pop(name) for name in of_model})

@@ -52,7 +52,6 @@ def _effects_as_html(effects: Effects) -> str:
 
 
 def _heading(effects: Effects) -> str:
-    """What was measured, in one line."""
     measured = effects.measured
     sizes, heads = [len(one) for one in measured.losses], sorted(set(measured.heads))
     counts = "–".join(map(str, dict.fromkeys((heads[0], heads[-1]))))
