@@ -39,7 +39,7 @@ def _optional(check: Check) -> Check:
     return lambda value: value is None or check(value)
 
 
-def _list_of(check: Check, most: float = _MOST_PARTS) -> Check:
+def _list_of(check: Check, most: int | float = _MOST_PARTS) -> Check:
     return lambda value: isinstance(value, list) and len(value) <= most and all(map(check, value))
 
 
@@ -55,7 +55,7 @@ def _values(check: Check) -> Check:
     return lambda value: isinstance(value, dict) and all(map(check, value.values()))
 
 
-def _string(least: int, most: float) -> Check:
+def _string(least: int, most: int | float) -> Check:
     return lambda value: isinstance(value, str) and least <= len(value) <= most
 
 
