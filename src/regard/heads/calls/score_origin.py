@@ -58,7 +58,7 @@ class ScoreOrigins:
         ends = name in _ENDS
         if ends and (name not in _MIX_HEADS or target.dim() < 4):
             return
-        values = list(tensors_in((*args, *kwargs.values())))
+        values = list(tensors_among((*args, *kwargs.values())))
         for value in values:
             if (memory := self.of(value)) is not None:
                 if not ends or (
@@ -82,7 +82,7 @@ def learned(tensor: Tensor) -> bool:
     return isinstance(tensor, nn.Parameter) or isinstance(tensor._base, nn.Parameter)
 
 
-def tensors_in(values: tuple[Any, ...]) -> Iterator[Tensor]:
+def tensors_among(values: tuple[Any, ...]) -> Iterator[Tensor]:
     """The tensors among the arguments of a function, also in short lists."""
     for value in values:
         if isinstance(value, Tensor):

@@ -212,9 +212,7 @@ def _joined(spelled: Sequence[Spelling], padding: Sequence[bool]) -> TextTokens:
                     shown[i] += _part(character, i, owners) if is_split else character
                 split.update(owners if is_split else ())
                 alone[first] = alone[first] or len(character) > 1  # a byte that is no text
-    continues = [
-        i > 0 and not (alone[i] or alone[i - 1]) and _continues(i, spelled, pieces, split) for i in range(len(spelled))
-    ]
+    continues = [_continues(i, spelled, pieces, split, alone) for i in range(len(spelled))]
     return TextTokens(pieces, continues, padding, {i: printable_token(shown[i]) for i in split})
 
 
@@ -235,7 +233,12 @@ def _part(character: str, token: int, owners: Sequence[int]) -> str:
     return f"{printable_token(character)}:{first}" + (f"-{last}" if last > first else "")
 
 
-def _continues(i: int, spelled: Sequence[Spelling], pieces: Sequence[str], split: set[int]) -> bool:
+def _continues(
+    i: int, spelled: Sequence[Spelling], pieces: Sequence[str], split: set[int], alone: Sequence[bool]
+) -> bool:
+    """Is a token part of the word before it?"""
+    if i == 0 or alone[i] or alone[i - 1]:
+        return False
     continues = spelled[i].continues
     if continues is not None:
         return continues

@@ -20,7 +20,7 @@ from regard.attention.masks import EVERYTHING, Mask, Padding
 from regard.attention.numerics import softmax_over_visible
 from regard.heads.calls.basis import Fact, How
 from regard.heads.calls.call import Args, Kwargs, Origin, OwnWeights, WatchedCall
-from regard.heads.calls.score_origin import tensors_in
+from regard.heads.calls.score_origin import tensors_among
 from regard.heads.intercept.paths import handles
 from regard.heads.intercept.softmax import PERMUTE, RESHAPE_OR_CAST, SLICE
 from regard.heads.measure.kernels.exact_weights import LOG2E, all_scores
@@ -131,7 +131,7 @@ class FlexSinks:
         self._shares = [lse] if isinstance(lse, Tensor) else []  # the LSE, and all that was computed from it
 
     def follow(self, name: str, args: Args, kwargs: Kwargs, result: Any) -> None:
-        tensors = list(tensors_in((*args, *kwargs.values())))
+        tensors = list(tensors_among((*args, *kwargs.values())))
         shares = [t for t in tensors if any(t is share for share in self._shares)]
         views = any(t is view for t in tensors for view in self._views)
         if not isinstance(result, Tensor) or not (shares or views):

@@ -121,11 +121,15 @@ def sdpa_call(args: Args, kwargs: Kwargs, lse: Tensor | None, axis: HeadAxis, li
     attention = QK(q=q, k=k, mask=mask, scale=scale, bias=bias)
     if v is not None:
         attention = Call(q=q, k=k, v=v, mask=mask, scale=scale, bias=bias, dropout=dropout)
-    origin = UNKNOWN_ORIGIN
-    if q_lengths is not None or axis.fact is not FROM_CALL:
-        real = _maybe(lambda lengths: torch.arange(T, device=q.device) < lengths[:, None], q_lengths)
-        origin = Origin(real=real, basis=Basis(heads=axis.fact))
-    return WatchedCall(attention, origin, _exact_lse(lse, q, mask, bias))
+    return WatchedCall(attention, _origin(q_lengths, T, axis), _exact_lse(lse, q, mask, bias))
+
+
+def _origin(lengths: Tensor | None, T: int, axis: HeadAxis) -> Origin:
+    """What is known of a call beside its tensors: which queries are real, and how the heads' axis was found."""
+    if lengths is None and axis.fact is FROM_CALL:
+        return UNKNOWN_ORIGIN
+    real = _maybe(lambda t: torch.arange(T, device=t.device) < t[:, None], lengths)
+    return Origin(real=real, basis=Basis(heads=axis.fact))
 
 
 def _maybe(change: Callable[[Tensor], Tensor], t: Tensor | None) -> Tensor | None:

@@ -9,7 +9,7 @@ products written as sums of elementwise products are not recognised.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -202,11 +202,15 @@ class SoftmaxTracker:
                     function, args, kwargs, tensor, terms[i], result, transposed, out, other
                 )
                 return self._confirm(softmax, product)
+        self._einsum_of_two(tensors, terms, result, out)
+        return out
+
+    def _einsum_of_two(self, tensors: Sequence[Tensor], terms: Sequence[str], result: str, out: Any) -> None:
+        """Two matrices are multiplied: their product may be scores."""
         if len(tensors) == 2 and min(tensor.dim() for tensor in tensors) > 1:
             left = tensors[0].mT if terms[0][-1] in result else tensors[0]
             right = tensors[1] if terms[1][-1] in result else tensors[1].mT
             self.scores.product(left, right, out)
-        return out
 
     def _sum(self, softmax: TrackedSoftmax, others: list[Tensor], out: Tensor) -> Tensor:
         """Weights plus another tensor are no weights; the sum of two softmaxes is attention that we cannot report."""

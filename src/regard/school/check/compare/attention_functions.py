@@ -112,16 +112,16 @@ def _calls(
     """Ways to call it: in every layout, with weights as (in, out) and (out, in), with every form of the mask."""
     layouts = _LAYOUTS if "q" in roles.values() else _LAYOUTS[1:]
     orientations = ("", ", (out, in)") if set(QKV) <= set(roles.values()) else ("",)
+    others = {p["name"]: p["required"] or p["name"] in own for p in parameters if p["name"] not in roles}
+    hides = [name for name in others if name.lower() in MASK]
+    given: dict[str, Any] = {
+        name: {"value": values[name]} for name, is_given in others.items() if is_given and name in values
+    }
     for layout, orientation, form in product(layouts, orientations, masks or ("",)):
         suffix = "" if layout == "batch first" else f", {layout}"
         args = [role + (suffix if role in ("x", "q", "k", "v") else orientation) for role in roles.values()]
-        kwargs: dict[str, Any] = {}
-        for name, is_required in ((p["name"], p["required"]) for p in parameters if p["name"] not in roles):
-            if name.lower() in MASK:
-                kwargs |= {name: form or {"value": None}} if form or is_required else {}
-            elif name in values and (is_required or name in own):
-                kwargs[name] = {"value": values[name]}
-        yield CallForm(tuple(args), kwargs, layout, form)
+        masks_given = {name: form or {"value": None} for name in hides if form or others[name]}
+        yield CallForm(tuple(args), given | masks_given, layout, form)
 
 
 def _as_called(case: Case, layout: str, is_split: bool) -> Case:
