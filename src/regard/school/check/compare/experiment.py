@@ -152,9 +152,9 @@ class Experiment(Attempt):
         results = [self.call.outputs(run.outputs, sizes.B, sizes.T) for run in seen.runs if not run.failed]
         return [one[0] for one in results if one]
 
-    def is_formula(self, out: Tensor, case: Case) -> bool:
+    def is_formula(self, out: Tensor, case: Case, tolerance: float = _LOW_PRECISION) -> bool:
         """Is this output what the formula, with the layer's mistakes, gives for this case?"""
-        return any(same(one, out.to(torch.float64), _LOW_PRECISION) for one in outputs(case, self.first))
+        return any(same(one, out.to(torch.float64), tolerance) for one in outputs(case, self.first))
 
 
 Group = tuple[Assignment, Case, list[Output]]  # outputs of one layout, and a case of its input

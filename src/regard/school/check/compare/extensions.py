@@ -49,7 +49,7 @@ def is_same_for_another_text(result: Experiment) -> bool:
     outs = result.outputs(result.run(tensors=inputs(x)))
     norm = None if same(case.x, first[: len(case.x)]) else _norm(result)
     read = replace(case, x=(x if norm is None else norm(x))[: len(case.x)])
-    return bool(outs) and result.is_formula(outs[0], read)
+    return bool(outs) and result.is_formula(outs[0], read, TOLERANCE)
 
 
 def _norm(result: Experiment) -> Norm | None:
