@@ -59,6 +59,16 @@ def test_a_start_refuses_a_file_the_course_itself_and_another_course(learner, co
         start_folder(learner.path, other)
 
 
+def test_a_file_that_was_written_meanwhile_is_kept(learner, course, monkeypatch):
+    file = learner.file_of(course.lesson("twice"))
+    file.write_text("mine\n")
+    monkeypatch.setattr(Path, "exists", lambda path: False)  # the look came before the file
+    with pytest.raises(ValueError, match="_hello.py exists already; nothing was written"):
+        learner.write_missing()
+    assert file.read_text() == "mine\n"
+    assert not list(learner.path.glob(".*.partial"))
+
+
 def test_a_reset_keeps_every_old_file(learner, course):
     lesson = course.lesson("twice")
     file = learner.file_of(lesson)

@@ -187,9 +187,16 @@ def _place(course: Course) -> str:
 
 def _write(path: Path, text: str) -> None:
     """Write a file that does not exist; complete, or not at all."""
-    temporary = path.with_name(f".{path.name}.partial")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
     temporary.write_text(text, encoding="utf-8")
-    temporary.rename(path)
+    try:
+        os.link(temporary, path)  # unlike a rename, it never replaces what is there
+    except FileExistsError:
+        raise ValueError(f"{path} exists already; nothing was written") from None
+    except OSError:  # a file system without links; the callers have looked
+        temporary.rename(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 class SavedFiles:
