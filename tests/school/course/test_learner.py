@@ -63,7 +63,7 @@ def test_a_file_that_was_written_meanwhile_is_kept(learner, course, monkeypatch)
     file = learner.file_of(course.lesson("twice"))
     file.write_text("mine\n")
     monkeypatch.setattr(Path, "exists", lambda path: False)  # the look came before the file
-    with pytest.raises(ValueError, match="_hello.py exists already; nothing was written"):
+    with pytest.raises(ValueError, match=r"_hello\.py exists already; nothing was written"):
         learner.write_missing()
     assert file.read_text() == "mine\n"
     assert not list(learner.path.glob(".*.partial"))
