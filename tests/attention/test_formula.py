@@ -65,3 +65,11 @@ def test_the_steps_are_those_of_the_ladder_in_their_order():
     with trace() as steps:
         attend_in_steps(q, k, v, mask=causal(), dropout=0.5)
     assert [one.name for one in steps] == ["scores", "mask", "scaled", "weights", "dropout", "context"]
+
+
+def test_a_trace_names_everything_that_is_added_to_the_scores():
+    q, k, v = random_qkv(B=2, H=4, T=3, S=5, D=7)
+    bias, slopes = torch.zeros(2, 1, 3, 5, dtype=torch.float64), alibi_slopes(4)
+    cases = [(bias, None, "scaled + bias"), (None, slopes, "− slope × distance")]
+    for added, alibi, words in [*cases, (bias, slopes, "− slope × distance + bias")]:
+        assert trace(attend_in_steps, q, k, v, bias=added, alibi=alibi).find("bias").operation == words

@@ -2,7 +2,7 @@
 
 scores = q · kᵀ, −∞ where a key is hidden, times the scale (1/√D); weights = softmax(scores); context = weights · v.
 B texts, H heads (Hkv of keys and values), T queries, S keys, D numbers in each; query i is at key i + S − T.
-Tests compare the two ways. Nothing else in the project computes attention, except the lessons in ladder/.
+Tests compare the two ways, and every kernel of the project with this page. ladder/ has lessons of its own.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def attend_in_steps(
     mask: a Mask, a bool tensor (True = may attend) or key lengths. alibi: slopes, by which scores fall with distance.
     bias: added to the scaled scores. dropout acts whenever it is above 0. A row that may attend to nothing gives 0.
     """
-    call = checked_call(q, k, v, mask, scale, dropout, alibi, bias)  # the sizes fit; scale is 1/√D unless given
+    call = checked_call(q, k, v, mask, scale, dropout, alibi, bias)  # sizes fit; scale > 0; a bias of −∞ hides, too
     T, S, group = q.shape[2], k.shape[2], q.shape[1] // k.shape[1]
     allowed = call.mask.dense(T, S, q.device)  # broadcasts to (B, H, T, S); True = may attend
     # regard.watch observes the call here, and regard.cut may hand over an edit of its result.
@@ -63,8 +63,8 @@ def attend_in_steps(
         scaled = step("scaled", masked * call.scale, scaling_in_words(call))
         biased = scaled
         if (added := added_to_scores(call)) is not None:
-            words = ("scaled + bias", "") if alibi is None else ("− slope × distance", "near keys win")
-            biased = step("bias", scaled + added, *words)
+            words = "scaled + bias" if alibi is None else "− slope × distance" + " + bias" * (bias is not None)
+            biased = step("bias", scaled + added, words, "" if alibi is None else "near keys win")
         softmax = softmax_over_visible(biased, allowed)  # over the keys; 0 in a row that may attend to nothing
         weights = step("weights", softmax, "softmax(scaled)" if biased is scaled else "softmax(bias)")
         kept = step("dropout", F.dropout(weights, dropout), f"dropout({dropout})") if dropout else weights

@@ -81,7 +81,7 @@ class MultiHeadAttention(nn.Module):
         self.k_norm = nn.RMSNorm(self.head_dim, eps=1e-6) if qk_norm else None
         self.register_load_state_dict_pre_hook(arguments.drop_textbook_mask)  # type: ignore[no-untyped-call]
 
-    @renamed(context="source")  # its name until 0.3
+    @renamed(context="source")  # the old keyword works until 0.3
     def forward(
         self,
         x: Float[Tensor, "B T d_in"],
@@ -92,9 +92,9 @@ class MultiHeadAttention(nn.Module):
         positions: Int[Tensor, "..."] | None = None,
         return_weights: bool = False,
     ) -> Float[Tensor, "B T d_out"] | tuple[Float[Tensor, "B T d_out"], Float[Tensor, "B H T S"]]:
-        """Attend within x, or from x to `source`; return_weights adds the weights (B, H, T, S), before dropout.
+        """Attend within x, or from x to `source` (with causal=False); return_weights: the weights, before dropout, too.
 
-        mask: regard.causal() and the like, a bool tensor (True = may attend) or key lengths; added to the layer's own.
+        mask: regard.causal() and the like, a bool tensor (True = may attend) or key lengths; with the layer's own.
         cache: `cache[i]` of a regard.Cache; the caller advances the cache afterwards.
         positions: (T,) or (B, T), for rotary; they count on from the cache unless given.
         """

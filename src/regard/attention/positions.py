@@ -170,9 +170,8 @@ def added_to_scores(
     rows = torch.arange(T, device=call.device) if rows is None else rows
     cols = torch.arange(S, device=call.device) if cols is None else cols
     distance = (rows[:, None] + call.shift - cols).abs()
-    slopes = (
-        call.alibi.double() if call.q.dtype is torch.float64 else call.alibi
-    )  # a product of float32 would be rounded
+    # In float64 the product must not be rounded to float32.
+    slopes = call.alibi.double() if call.q.dtype is torch.float64 else call.alibi
     by_distance = (-slopes[:, None, None] * distance)[None]  # (1, H, T, S)
     return by_distance if bias is None else bias + by_distance
 

@@ -1,7 +1,7 @@
 """Routes: the ways attend() can compute a call through torch's scaled_dot_product_attention (SDPA).
 
 All of them compute the same, without a T × S matrix in memory. What differs is how a mask is expressed: by SDPA's own
-causal flag, by one row per text, by one extra channel, by blocks of a window's width, or by a few rows at a time.
+causal flag, by one row per text, by extra channels, by blocks of a window's width, or by a few rows at a time.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _tiled(call: Call, parts: Parts) -> Tensor:
 FUSED = Route("fused", "no mask tensor: the kernel reads q, k and v once", _fused, leaks_nan=False)
 FUSED_CAUSAL = Route("fused causal", "no mask tensor: the kernel skips the future by itself", _fused_causal)
 FUSED_KEYS = Route("fused, key mask", "one row of B × S, shared by all queries and heads", _fused_keys, leaks_nan=False)
-_WHY = "padded keys are hidden by one more channel; no mask tensor"
+_WHY = "padded keys are hidden by extra channels; no mask tensor"
 FUSED_CAUSAL_KEYS = Route("fused causal, key mask", _WHY, _fused_causal_keys)
 BANDED = Route("banded", "blocks of the window's width: T × 2·window of mask instead of T × T", _banded)
 TILED = Route("tiled", "the mask is written out in tiles: no fused kernel of SDPA knows it", _tiled)

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from regard.commands.shared.options import TINY
-from regard.gpt.checkpoint.config_json import KINDS
+from regard.gpt.checkpoint.families import KINDS
 from regard.gpt.checkpoint.model_directory import HUB_NAMES, check_hub, find_directory, model_inside, not_fetched
 from regard.gpt.checkpoint.stored_tensors import read_json
 from regard.gpt.model import GPT
-from regard.gpt.tokenizer.file import check_tokenizer_file
+from regard.gpt.tokenizer.file_checks import check_tokenizer_file
 from regard.gpt.tokenizer.tokenizer import panics_refused
 from regard.gpt.train.processes import find_device
 from regard.support.printable import readable

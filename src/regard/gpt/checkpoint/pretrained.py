@@ -18,8 +18,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from regard.gpt.checkpoint import model_directory
-from regard.gpt.checkpoint.config_json import config_from_transformers
-from regard.gpt.checkpoint.config_reader import ConfigReader
+from regard.gpt.checkpoint.families import config_from_transformers
 from regard.gpt.checkpoint.model_directory import find_directory, model_inside
 from regard.gpt.checkpoint.stored_tensors import (
     FLOATS,
@@ -30,6 +29,7 @@ from regard.gpt.checkpoint.stored_tensors import (
     open_tensors,
     read_json,
 )
+from regard.gpt.checkpoint.typed_json import ConfigReader
 from regard.gpt.checkpoint.weight_names import LAYOUTS, Place, places_in_file
 from regard.gpt.config import GPTConfig
 from regard.gpt.tokenizer.tokenizer import Tokenizer

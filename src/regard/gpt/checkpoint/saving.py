@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from regard.gpt.checkpoint.config_json import config_to_transformers
+from regard.gpt.checkpoint.families import config_to_transformers
 from regard.gpt.checkpoint.stored_tensors import INDEX, listed
 from regard.gpt.checkpoint.weight_names import LAYOUTS, Place, places_in_file, prefixed
 from regard.gpt.tokenizer.tokenizer import Tokenizer

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from regard.gpt.tokenizer.file import TokenizerContent, check_tokenizer, check_tokenizer_file, not_a_tokenizer
+from regard.gpt.tokenizer.file_checks import TokenizerContent, check_tokenizer, check_tokenizer_file, not_a_tokenizer
 from regard.support.arguments import check_whole
 from regard.support.files import atomically
 from regard.support.printable import printable_errors, readable

@@ -11,7 +11,7 @@ import pytest
 import tokenizers
 
 from file_mutations import TEXT, charsmap, tokenizer_contents
-from regard.gpt.tokenizer.file import KINDS, LARGEST, MODELS, check_tokenizer, check_tokenizer_file, is_size
+from regard.gpt.tokenizer.file_checks import KINDS, LARGEST, MODELS, check_tokenizer, check_tokenizer_file, is_size
 from regard.gpt.tokenizer.tokenizer import Tokenizer
 
 CONTENTS = tokenizer_contents()

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from gpt.directories import LLAMA as SIZES
 from regard import GPT, GPTConfig, Rotary
 from regard.attention.positions import Stretch
-from regard.gpt.checkpoint import config_json, weight_names
-from regard.gpt.checkpoint.config_json import config_from_transformers, config_to_transformers, model_type_of
+from regard.gpt.checkpoint import families, weight_names
+from regard.gpt.checkpoint.families import config_from_transformers, config_to_transformers, model_type_of
 from regard.gpt.checkpoint.stored_tensors import read_header
 
 transformers = pytest.importorskip("transformers")
@@ -239,13 +239,13 @@ def test_what_cannot_be_computed_is_refused_by_name(what):
 def test_a_model_family_touches_two_files(tmp_path, monkeypatch):
     """A row of FAMILIES here and one of LAYOUTS in weight_names: such models are saved and loaded."""
     names = {"blocks": "ring", "W_query": "ask", "final_norm": "last", "head": "lm_head"}
-    wheel = config_json.Family(
+    wheel = families.Family(
         "WheelForCausalLM",
         lambda config: config.rotary is not None and config.rotary.interleaved,
         lambda reader: {**reader.sizes({"spokes": "num_heads"}), **OURS, "rotary": Rotary(interleaved=True)},
         lambda config: {"spokes": config.num_heads},
     )
-    monkeypatch.setattr(config_json, "FAMILIES", {"wheel": wheel, **config_json.FAMILIES})
+    monkeypatch.setattr(families, "FAMILIES", {"wheel": wheel, **families.FAMILIES})
     monkeypatch.setitem(weight_names.LAYOUTS, "wheel", weight_names.Layout("model.", names))
     model = GPT(GPTConfig(**OURS, rotary=Rotary(interleaved=True)))
     model.save_pretrained(tmp_path)

@@ -3,7 +3,7 @@
 import pytest
 
 from regard.attention.positions import Rotary, Stretch
-from regard.gpt.checkpoint.config_reader import ConfigReader, typed
+from regard.gpt.checkpoint.typed_json import ConfigReader, typed
 
 CONTENT = {
     "n_layer": 3,

@@ -1,4 +1,4 @@
-"""config.json of transformers to GPTConfig, and back.
+"""The table of model families: config.json of transformers to GPTConfig, and back.
 
 A setting that would change the results and is not supported is refused by name: a model that loads gives the same
 results.
@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from regard.attention.positions import Rotary, Stretch
-from regard.gpt.checkpoint.config_reader import ConfigReader, typed
+from regard.gpt.checkpoint.typed_json import ConfigReader, typed
 from regard.gpt.config import GPTConfig
 
 # transformers' names for the feed-forwards that its GPT-2 can have.
