@@ -87,7 +87,7 @@ MISTAKES = (
     ),
     _wrong(
         "scale is a constant",
-        lambda case: case.factor or 1.0,
+        lambda case: 1.0 if case.factor is None else case.factor,
         "The scores are {factor}, whatever the size of the heads; here it is √head_dim = √{head_dim}.",
         lambda case: case.scaled and case.factor is not None,
         why="A number that fits one size is wrong for every other: compute it from head_dim.",

@@ -193,7 +193,9 @@ def _write(path: Path, text: str) -> None:
         os.link(temporary, path)  # unlike a rename, it never replaces what is there
     except FileExistsError:
         raise ValueError(f"{path} exists already; nothing was written") from None
-    except OSError:  # a file system without links; the callers have looked
+    except OSError:  # a file system without links
+        if path.exists():
+            raise ValueError(f"{path} exists already; nothing was written") from None
         temporary.rename(path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import symtable
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -121,12 +120,18 @@ def _solution_lines(lesson: Lesson) -> list[str]:
 
 
 def _same_names(lesson: Lesson) -> Iterator[str]:
-    """Functions, classes and values at top level."""
-    files = ("start.py", "solution.py")
-    tables = [symtable.symtable(lesson.text(file), file, "exec").get_symbols() for file in files]
-    start, solution = ({one.get_name() for one in symbols if one.is_assigned()} for symbols in tables)
+    start, solution = (_names(lesson.text(file)) for file in ("start.py", "solution.py"))
     if different := ", ".join(sorted(start ^ solution)):
         yield f"start.py and solution.py must define the same names; only one of them defines {different}"
+
+
+def _names(source: str) -> set[str]:
+    """Functions, classes and values at top level."""
+    body = ast.parse(source).body
+    targets = [target for node in body if isinstance(node, ast.Assign) for target in node.targets]
+    targets += [node.target for node in body if isinstance(node, ast.AnnAssign)]
+    names = {one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)}
+    return names | {node.name for node in body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
 
 
 def _check(lesson: Lesson, checker: AnswerChecker, report: LessonReport, source: str) -> tuple[str, str, str]:

@@ -60,7 +60,7 @@ def course_status(folder: LearnerFolder, width: int) -> str:
     for chapter in dict.fromkeys(one.chapter for one in lessons):
         inside = [record for record, one in zip(records, lessons, strict=True) if one.chapter == chapter]
         hints, shown = sum(one.hints for one in inside), sum(one.solution != "" for one in inside)
-        rows.append([chapter, _count(inside).removesuffix(" done"), str(hints), str(shown)])
+        rows.append([chapter, f"{sum(one.is_done for one in inside)} of {len(inside)}", str(hints), str(shown)])
     lines.append(text_table(["chapter", "done", "hints", "solutions seen"], rows, width, cut={0: 12}))
     return "\n".join([*lines, "", next_step(folder, width)])
 

@@ -80,8 +80,8 @@ def _compare_tensors(seen: Any, expected: Any, tolerance: float | int, about: st
         return None
     if not b.dim():
         return Finding("", _said(about, _number(seen), _number(expected)))
-    says = f"{about[:1].upper()}{about[1:] or 'Its result'} differs."
-    return Finding("", says, example=_example(a, b, differs, about or "the result"))
+    subject = f"{about[0].upper()}{about[1:]}" if about else "Its result"
+    return Finding("", f"{subject} differs.", example=_example(a, b, differs, about or "the result"))
 
 
 def _said(about: str, seen: str, expected: str) -> str:

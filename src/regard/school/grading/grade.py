@@ -137,6 +137,7 @@ class Checker:
         try:
             if self._process is None:
                 self.start()
+                begin = time.monotonic()  # importing torch is not the submission's time
             verdicts = self._ask(os.path.abspath(path), self.options["seconds"] + FOR_THE_CHECK)
         except CheckerEnded as error:
             if self._stopped or self.report is None:
@@ -175,9 +176,9 @@ class Checker:
             pass
         finally:
             timer.cancel()
-        if line.endswith("\n"):
+        is_late = time.monotonic() - begin >= seconds  # then it is killed, even if it has just answered
+        if line.endswith("\n") and not is_late:
             return json.loads(line)
-        is_late = time.monotonic() - begin >= seconds
         raise CheckerEnded(f"it did not answer within {seconds:g} s" if is_late else "its process ended")
 
 

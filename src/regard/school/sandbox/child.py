@@ -72,7 +72,11 @@ def _arrange(job: int, result: int, output: int) -> None:
     high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 16) for fd in (null, output, output, job, result)]
     for fd, source in enumerate(high):
         os.dup2(source, fd, inheritable=False)
-    for fd in map(int, os.listdir("/dev/fd")):
+    try:
+        opened = [int(name) for name in os.listdir("/dev/fd")]
+    except OSError:
+        opened = list(range(256))
+    for fd in opened:
         if fd > RESULT:
             with suppress(OSError):  # the one that listed them is closed already
                 os.close(fd)
@@ -150,7 +154,9 @@ def describe_failure(error: BaseException, stage: str, submission: str) -> dict[
     places: list[tuple[Any, Any, str]] = [(one.f_code.co_filename, line, one.f_code.co_name) for one, line in frames]
     if isinstance(error, SyntaxError):
         places.append((error.filename, error.lineno, ""))
-    own = [one for one in places if str(one[0]) == submission or str(one[0]).startswith(submission + os.sep)]
+    # The filename of a SyntaxError is whatever the submission put there.
+    named = [one for one in places if isinstance(one[0], str)]
+    own = [one for one in named if one[0] == submission or one[0].startswith(submission + os.sep)]
     lines = [[os.path.relpath(file, root), line, name] for file, line, name in own if isinstance(line, int)]
     kind, message = type(error).__name__, "its message could not be read"
     with suppress(BaseException):  # its __str__ is the submission's

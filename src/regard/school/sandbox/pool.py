@@ -59,8 +59,8 @@ def share_out(
             idle.put(worker)
 
     pool = ThreadPoolExecutor(max(len(workers), 1))
-    futures = {pool.submit(work, item): item for item in items}
     try:
+        futures = {pool.submit(work, item): item for item in items}
         for done, future in enumerate(as_completed(futures), 1):
             result = future.result()
             if progress is not None:

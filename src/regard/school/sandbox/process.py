@@ -108,6 +108,7 @@ class WorkerProcess:
     def kill_job(self, number: int) -> None:
         if not self.forks:
             self._kill()
+            return
         with suppress(OSError):
             self.messages.send({"kill": number})
 

@@ -190,7 +190,17 @@ def _end_orphans() -> None:
         except ChildProcessError:
             return
         if not ended:
-            with open(f"/proc/self/task/{os.getpid()}/children") as file:
-                for child in file.read().split():
-                    _kill_session(int(child))
+            for child in _children():
+                _kill_session(child)
             select.select([], [], [], 0.001)
+
+
+def _children() -> list[int]:
+    """The processes whose parent is this one."""
+    children = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError, ValueError), open(f"/proc/{name}/stat", "rb") as file:
+            # The second field is a name in brackets, with anything in it.
+            if int(file.read().rpartition(b")")[2].split()[1]) == os.getpid():
+                children.append(int(name))
+    return children

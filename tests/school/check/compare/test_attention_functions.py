@@ -109,3 +109,22 @@ def test_an_argument_that_is_unknown_is_asked_for():
         return q
 
     assert check(attend).problem == "nothing is known of its argument groove; give a value: arguments={'groove': …}"
+
+
+def test_a_bias_that_must_be_passed_may_be_none():
+    def attention(q, k, v, bias):
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        return (scores if bias is None else scores + bias.unsqueeze(0)).softmax(-1) @ v
+
+    assert check(attention).is_right
+
+
+def test_whether_it_is_causal_is_asked_and_not_invented():
+    def attention(q, k, v, causal):
+        hidden = torch.ones(q.shape[-2], k.shape[-2]).triu(1).bool() & causal
+        return (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(hidden, -torch.inf).softmax(-1) @ v
+
+    verdict = check(attention)
+    assert verdict.status == "unchecked"
+    assert "nothing is known of its argument causal; give a value: arguments={'causal': …}" in verdict.problem
+    assert check(attention, arguments={"causal": True}, causal=True).is_right

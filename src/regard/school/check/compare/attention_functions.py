@@ -15,13 +15,14 @@ from torch import Tensor
 
 from regard.mistakes.formula import QKV, Case, Projection
 from regard.school.check.compare.call_forms import MASK, CallForm, causal_mask, mask_forms, positional
-from regard.school.check.compare.constructor_arguments import HEADS, ProbeSizes, known_values
+from regard.school.check.compare.constructor_arguments import CONTEXT, DROPOUT, HEADS, WIDTH, ProbeSizes, known_values
 from regard.school.check.compare.experiment import Attempt, Group, Output, smallest_explanation
 from regard.school.check.compare.parameters import Assignment
 from regard.school.check.learner_code.protocol import ArgumentFacts
 from regard.school.check.learner_code.subject import Subject, run_function
 from regard.school.check.learner_code.text_hints import attention_roles
 from regard.school.check.request import Request
+from regard.support.vocabulary import BIAS, HEAD_DIM, WIDTH_IN, WIDTH_OUT
 
 _LAYOUTS = ("heads apart", "batch first", "one text")
 
@@ -41,7 +42,10 @@ def function_experiment(
     tensors, case = _tensors(set(roles.values()), is_multi, sizes, seed + request.seed)
     forms = mask_forms(causal_mask(sizes.T), torch.float64, sizes.B) if masked else {}
     result.tensors = {**tensors, **forms}
-    values = known_values(sizes) | dict(request.own)
+    # Of other arguments a person is asked: whether it is causal, say, decides what is right.
+    plain = {*HEADS, *HEAD_DIM, *WIDTH_IN, *WIDTH, *WIDTH_OUT, *CONTEXT, *DROPOUT}
+    values = {n: value for n, value in known_values(sizes).items() if n in plain}
+    values |= {**dict.fromkeys(BIAS), **request.own}
     known = {*roles, *(name for name in names if name.lower() in MASK), *values}
     if unknown := [p["name"] for p in parameters if p["required"] and p["name"] not in known]:
         ask = request.spelling.argument % unknown[0]

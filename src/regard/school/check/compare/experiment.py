@@ -187,9 +187,10 @@ def experiment(
     """
     result = Attempt(subject=subject, request=request, sizes=sizes)
     if not subject.is_built:
-        result.built = arguments.choose_arguments(subject.described, sizes, square=square, own=request.own)
-        if result.built.unknown:
-            return replace(result, problem=request.ask_for_arguments(result.built.unknown))
+        built = arguments.choose_arguments(subject.described, sizes, square=square, own=request.own)
+        if built.unknown:
+            return replace(result, problem=request.ask_for_arguments(built.unknown))
+        result.built = built
     first = result.observation = subject.run({"build": result.built.arguments}, {})
     if first.failed is not None:
         return replace(result, failed=first.failed)
