@@ -186,3 +186,11 @@ def test_ancestors_and_descendants_are_direct_or_by_way_of_others():
 
 def test_a_tensor_that_nobody_made_is_from_outside():
     assert Lineage().mark(torch.ones(2), 7) == (OUTSIDE,)
+
+
+def test_complex_scores_are_traced():
+    def attention(q, k, v):
+        return ((q @ k.mH) / 2).real.softmax(-1) @ v
+
+    q, k = torch.randn(2, 5, 3, dtype=torch.complex64), torch.randn(2, 7, 3, dtype=torch.complex64)
+    assert "weights" in trace(attention, q, k, torch.randn(2, 7, 3))

@@ -219,8 +219,10 @@ class Dense(Mask):
             return
         names = {2: f"T={T}, S={S}", 3: f"B={B}, T={T}, S={S}", 4: f"B={B}, H={H}, T={T}, S={S}"}[len(shape)]
         hint = "give True where a query (row) may attend to a key (column)"
-        hint = "did you mean regard.padding(mask)?" if shape == (B, S) else hint
-        hint = "did you mean mask.mT?" if shape[-2:] == (S, T) else hint
+        if shape[-2:] == (S, T):
+            hint = "did you mean mask.mT?"
+        elif shape == (B, S):
+            hint = "did you mean regard.padding(mask)?"
         raise ValueError(f"mask has shape {shape} but weights here are ({names}); {hint} (True = may attend)")
 
     def _sizes(self) -> tuple[int, int]:

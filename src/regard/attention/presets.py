@@ -1,6 +1,7 @@
 """Presets: the sizes of GPT-2 and GPT-3, and one attention layer of each.
 
 Some tables in circulation give GPT-2 medium 24 heads and large 36. Those are their layers; the heads are 16 and 20.
+OpenAI's own weights need qkv_bias=True, which regard.GPT("gpt2-small") sets by itself; the default is the textbook's.
 """
 
 from __future__ import annotations

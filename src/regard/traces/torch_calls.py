@@ -165,6 +165,10 @@ class TorchCalls(TorchFunctionMode):
         self.labels.follow(name, args, kwargs, result)
 
 
+def _hides(scores: Tensor) -> bool:
+    return not scores.is_meta and not scores.is_complex() and bool(is_hidden(scores, HIDES_IN_EXAMPLE).any())
+
+
 def named_calls(calls: list[Step]) -> list[Step]:
     """The calls, with the names of attention around each softmax and a number on repeated names."""
     names = [call.name for call in calls]
@@ -175,9 +179,7 @@ def named_calls(calls: list[Step]) -> list[Step]:
         if product is not None:
             names[product] = "scores"
             for j in before & descendants(calls, product):
-                value = calls[j].value
-                hides = not value.is_meta and bool(is_hidden(value, HIDES_IN_EXAMPLE).any())
-                if names[j] in _MASKS or (names[j] in _SUMS and hides):
+                if names[j] in _MASKS or (names[j] in _SUMS and _hides(calls[j].value)):
                     names[j] = "mask"
                 elif names[j] in _SCALES:
                     names[j] = "scaled"

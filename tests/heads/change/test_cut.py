@@ -283,6 +283,10 @@ WRONG = {
     "no numbers": ({"heads": "0.2"}, r"a head is \(layer, head\) and this is '0.2'; give numbers"),
     "no pairs": ({"heads": [0, 2]}, r"a head is \(layer, head\) and this is 0; several are a list"),
     "a negative head": ({"heads": (0, -1)}, "head -1 must be a whole number from 0"),
+    "layers in a tensor": (
+        {"edges": [(3, 1)], "layers": torch.tensor([0, 1])},
+        r"layer tensor\(0\) must be a whole number",
+    ),
     "a layer by name": ({"heads": [("h.0", 1)]}, "layer 'h.0' must be a whole number from 0"),
     "an unknown value": ({"heads": (0, 1), "to": "median"}, "to='median' is not known; a head hands over 0"),
     "another number": ({"heads": (0, 1), "to": 1.0}, "to=1.0 is not known"),

@@ -23,6 +23,14 @@ def test_an_effect_is_found_by_head_layer_or_heads():
     assert list(effects.by_head()) == [(0, 1), (1, 0)]
 
 
+def test_a_summary_is_plain_values_of_its_own():
+    effects = Effects(measured())
+    summary = effects.summary()
+    assert list(summary) == ["loss", "to", "texts", "tokens", "chosen", "effects"]
+    assert (effects.to, summary["to"]) == (effects.measured.to, effects.measured.to)
+    assert json.loads(json.dumps(summary)) == summary  # lists, no tuples
+
+
 @pytest.mark.parametrize(
     ("key", "message"),
     [((1, 2), r"the effect of cutting 1\.2 was not measured; measured are 0\.1, 1\.0"), (2, "there is no layer 2")],

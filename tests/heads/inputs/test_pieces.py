@@ -1,5 +1,7 @@
 """Token ids as texts, by every kind of tokenizer."""
 
+import pickle
+
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
@@ -138,3 +140,9 @@ def test_words_are_numbered_and_read_back():
 def test_what_is_no_tokenizer_is_refused_with_what_is_accepted():
     with pytest.raises(ValueError, match=r"tokenizer is a dict; give a tokenizer of regard, of transformers or of the"):
         TokenReader({})
+
+
+def test_a_reader_of_words_can_be_sent_to_another_process():
+    reader = WordReader(["The", "cat"])
+    tokens = reader.read([0, 1], [False, False])
+    assert pickle.loads(pickle.dumps(reader)).read([0, 1], [False, False]).labels == tokens.labels

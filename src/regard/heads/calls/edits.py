@@ -130,7 +130,7 @@ class LayerEdit:
         return torch.where(chosen, values, context)
 
     def _mean(self, context: Tensor, call: WatchedCall) -> Tensor:
-        """(1, D): the mean over the real tokens of this forward; (B, 1, D) of each text, where texts differ in cuts."""
+        """(D,): the mean over the real tokens of this forward; (B, 1, D) of each text, where texts differ in cuts."""
         _, _, T, S = call.sizes
         if S - call.origin.extra > T and not call.origin.across:
             raise ValueError(
@@ -139,10 +139,10 @@ class LayerEdit:
             )
         rows = context.detach().to(torch.promote_types(context.dtype, torch.float32))
         real = torch.ones_like(rows[..., 0], dtype=torch.bool) if call.origin.real is None else call.origin.real
-        real = real.to(rows.device)[..., None]
-        sums, counts = rows.masked_fill(~real, 0).sum(1, keepdim=True), real.sum(1, keepdim=True)
+        real = real.to(rows.device)
         if self.by_text is None:
-            sums, counts = sums.sum(0), counts.sum(0)
+            return rows[real].mean(0) if bool(real.any()) else rows.new_zeros(rows.shape[-1])
+        sums, counts = rows.masked_fill(~real[..., None], 0).sum(1, keepdim=True), real.sum(1)[:, None, None]
         return sums / counts.clamp(min=1)
 
 

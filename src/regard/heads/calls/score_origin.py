@@ -82,10 +82,10 @@ def learned(tensor: Tensor) -> bool:
     return isinstance(tensor, nn.Parameter) or isinstance(tensor._base, nn.Parameter)
 
 
-def tensors_among(values: tuple[Any, ...]) -> Iterator[Tensor]:
-    """The tensors among the arguments of a function, also in short lists."""
+def tensors_among(values: tuple[Any, ...], longest: int = 7) -> Iterator[Tensor]:
+    """The tensors among the arguments of a function, also in lists that are not too long to look through."""
     for value in values:
         if isinstance(value, Tensor):
             yield value
-        elif isinstance(value, (tuple, list)) and len(value) < 8:
+        elif isinstance(value, (tuple, list)) and len(value) <= longest:
             yield from (one for one in value if isinstance(one, Tensor))

@@ -197,7 +197,7 @@ class CutPlan:
         one_text = heads is None and layers is None
         self.edges = None if edges is None else CutEdges(_checked_edges(edges), reader, one_text)
         self.heads = heads
-        listed: Any = [layers] if _is_number(layers) else layers or ()
+        listed: Any = [layers] if _is_number(layers) else () if layers is None else layers
         self.named_layers = {layer for layer, _ in heads or ()} | {_number(one, "layer") for one in listed}
         self.values = {} if edges is not None else handed_over(heads or [], to)
         self.removes_edges = self.edges is not None and bool(self.edges.edges)

@@ -139,18 +139,23 @@ class Effects(ShownAsTable):
         """The loss per token of the uncut model, in nats; the mean over the texts."""
         return _mean_and_noise([float(one[~one.isnan()].mean()) for one in self.measured.losses])[0]
 
+    @property
+    def to(self) -> str:
+        """What cut heads handed over, in words."""
+        return self.measured.to
+
     def summary(self) -> dict[str, Any]:
         """All numbers but those of single tokens, ready for JSON; None where there is none."""
-        measured, tokens = self.measured, [len(one) for one in self.measured.losses]
-        first = {"loss": self.loss, "to": measured.to, "chosen": measured.chosen}
-        first |= {"texts": len(tokens), "tokens": tokens}
+        tokens, chosen = [len(one) for one in self.measured.losses], self.measured.chosen
+        first = {"loss": self.loss, "to": self.to, "texts": len(tokens), "tokens": tokens}
+        first["chosen"] = None if chosen is None else [list(one) for one in chosen]
         return first | {"effects": [self._as_plain(one) for one in self.order()]}
 
     def _as_plain(self, one: Effect) -> dict[str, Any]:
         numbers = {name: getattr(one, name) for name in ("loss", "noise", "logprob", "logprob_noise")}
         plain = {name: None if math.isnan(value) else value for name, value in numbers.items()}
         worst = None if (place := one.worst()) is None else dict(zip(("text", "token", "loss"), place, strict=True))
-        first = {"name": one.name, "heads": one.heads, "role": one.role}
+        first = {"name": one.name, "heads": [list(head) for head in one.heads], "role": one.role}
         return first | plain | {"is_noise": one.is_noise, "worst": worst}
 
     def to_json(self) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -43,11 +43,16 @@ class TextReader:
     beginning: int | None = None
 
     def __init__(self) -> None:
-        self._read_once = lru_cache(maxsize=64)(self._read)
+        self._texts: dict[tuple[tuple[int, ...], tuple[bool, ...]], TextTokens] = {}
 
     def read(self, ids: Sequence[int], padding: Sequence[bool]) -> TextTokens:
         """The tokens of one text; padding says which of them are padding."""
-        return self._read_once(tuple(ids), tuple(padding))
+        key = tuple(ids), tuple(padding)
+        if key not in self._texts:
+            if len(self._texts) >= 64:
+                self._texts.clear()
+            self._texts[key] = self._read(*key)
+        return self._texts[key]
 
     def _read(self, ids: Sequence[int], padding: Sequence[bool]) -> TextTokens:
         raise NotImplementedError

@@ -131,7 +131,7 @@ class FlexSinks:
         self._shares = [lse] if isinstance(lse, Tensor) else []  # the LSE, and all that was computed from it
 
     def follow(self, name: str, args: Args, kwargs: Kwargs, result: Any) -> None:
-        tensors = list(tensors_among((*args, *kwargs.values())))
+        tensors = list(tensors_among((*args, *kwargs.values()), longest=1000))
         shares = [t for t in tensors if any(t is share for share in self._shares)]
         views = any(t is view for t in tensors for view in self._views)
         if not isinstance(result, Tensor) or not (shares or views):

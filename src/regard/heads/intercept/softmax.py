@@ -43,8 +43,8 @@ RESHAPE_OR_CAST = (
 ADD = ("add", "add_", "__add__", "__radd__", "__iadd__", "sub", "sub_", "subtract", "__sub__", "__isub__")
 EITHER_OPERAND = ("mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__", "where", *ADD)
 CHANGE = (
-    *("masked_fill", "masked_fill_", "__setitem__", "index_fill", "index_fill_", "normalize", "tril", "nan_to_num_"),
-    "tril_",
+    *("masked_fill", "masked_fill_", "__setitem__", "index_fill", "index_fill_", "normalize", "tril", "tril_"),
+    "nan_to_num_",  # nan_to_num makes another tensor of the same weights
     *("triu", "triu_", "clamp", "clamp_", "clip", "clip_", "clamp_min", "clamp_min_", "clamp_max", "clamp_max_"),
     *tracked_softmax.DIVIDE,
     *EITHER_OPERAND,
@@ -154,18 +154,18 @@ class SoftmaxTracker:
         out = function(*args, **kwargs)
         probe = torch.empty(tuple(range(tensor.dim())), device="meta")  # each axis is as long as its number
         order = list(function(*(probe if a is tensor else a for a in args), **kwargs).shape)
-        if args and (permuted := softmax.permuted(order)) is not None:
+        if args and args[0] is tensor and (permuted := softmax.permuted(order)) is not None:
             self._track(out, permuted)
         return out
 
-    def slice(self, _: Tensor, softmax: TrackedSoftmax, function: Any, args: Args, kwargs: Kwargs) -> Any:
+    def slice(self, tensor: Tensor, softmax: TrackedSoftmax, function: Any, args: Args, kwargs: Kwargs) -> Any:
         """Parts of the weights, each followed by itself."""
         out = function(*args, **kwargs)
-        if args and not softmax.transposed:
+        if args and args[0] is tensor and not softmax.transposed:
             slices = as_tuple(out)
-            for tensor, part in zip(slices, softmax.sliced(function, args, kwargs, slices), strict=True):
-                if tensor.dim() >= 2:
-                    self._track(tensor, part)
+            for part, tracked in zip(slices, softmax.sliced(function, args, kwargs, slices), strict=True):
+                if part.dim() >= 2:
+                    self._track(part, tracked)
         return out
 
     def product(self, function: Any, args: Args, kwargs: Kwargs) -> Any:

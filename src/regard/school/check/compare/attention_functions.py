@@ -42,10 +42,7 @@ def function_experiment(
     tensors, case = _tensors(set(roles.values()), is_multi, sizes, seed + request.seed)
     forms = mask_forms(causal_mask(sizes.T), torch.float64, sizes.B) if masked else {}
     result.tensors = {**tensors, **forms}
-    # Of other arguments a person is asked: whether it is causal, say, decides what is right.
-    plain = {*HEADS, *HEAD_DIM, *WIDTH_IN, *WIDTH, *WIDTH_OUT, *CONTEXT, *DROPOUT}
-    values = {n: value for n, value in known_values(sizes).items() if n in plain}
-    values |= {**dict.fromkeys(BIAS), **request.own}
+    values = _plain_values(sizes) | dict(request.own)
     known = {*roles, *(name for name in names if name.lower() in MASK), *values}
     if unknown := [p["name"] for p in parameters if p["required"] and p["name"] not in known]:
         ask = request.spelling.argument % unknown[0]
@@ -69,6 +66,13 @@ def function_experiment(
         problem = "" if seen.failure else "it returns no tensor of the shape of its input"
         return replace(result, failed=seen.failure, problem=problem)
     return smallest_explanation(result, groups)
+
+
+def _plain_values(sizes: ProbeSizes) -> dict[str, Any]:
+    """Values for sizes; of other arguments a person is asked: whether it is causal, say, decides what is right."""
+    plain = (*HEADS, *HEAD_DIM, *WIDTH_IN, *WIDTH, *WIDTH_OUT, *CONTEXT, *DROPOUT)
+    values = known_values(sizes)
+    return {name: values[name] for name in plain} | dict.fromkeys(BIAS)
 
 
 def _expected(result: Attempt) -> tuple[bool, ...]:
