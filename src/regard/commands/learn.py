@@ -129,9 +129,7 @@ def list_lessons(course: CourseOption = None) -> None:
 
 @learn.command(cls=RegardCommand)
 def reset(
-    name: OneName,
-    yes: Annotated[bool, option("Do not ask.", "--yes", "-y")] = False,
-    course: CourseOption = None,
+    name: OneName, yes: Annotated[bool, option("Do not ask.", "--yes", "-y")] = False, course: CourseOption = None
 ) -> None:
     """Write an exercise's file anew. The old one is kept, under another name."""
     from regard.school.drawing.lessons import shown_path

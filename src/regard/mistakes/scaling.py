@@ -50,11 +50,7 @@ MISTAKES = (
         "The scores are multiplied by √{head_dim}; they are divided by it.",
     ),
     _wrong("no scale", lambda case: 1.0, "The scores are not divided by √head_dim = √{head_dim}."),
-    _wrong(
-        "missing root",
-        lambda case: 1 / case.head_dim,
-        "The scores are divided by {head_dim}; it is √{head_dim}.",
-    ),
+    _wrong("missing root", lambda case: 1 / case.head_dim, "The scores are divided by {head_dim}; it is √{head_dim}."),
     _wrong(
         "missing root of d_model",
         lambda case: 1 / case.width,
