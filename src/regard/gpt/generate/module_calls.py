@@ -7,7 +7,6 @@ forward, a larger vocabulary. If there is any of these, the modules themselves a
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -17,10 +16,8 @@ from regard.attention.layer import MultiHeadAttention
 from regard.attention.observers import is_observed
 from regard.gpt.block import FeedForward, GatedFeedForward
 from regard.gpt.config import GPTConfig
+from regard.gpt.model import GPT
 from regard.steps import tracing
-
-if TYPE_CHECKING:
-    from regard.gpt.model import GPT
 
 # The attributes, besides parameters, that a forward pass depends on.
 _SETTINGS = {
@@ -85,8 +82,6 @@ def needs_module_calls(model: nn.Module | None = None) -> bool:
 @lru_cache(maxsize=8)
 def _built(config: GPTConfig) -> list[object]:
     """The structure of a new model of this config."""
-    from regard.gpt.model import GPT
-
     with torch.device("meta"):
         return _structure(GPT(config))
 
