@@ -168,3 +168,12 @@ def test_on_a_gpu_with_a_vocabulary_that_must_be_padded(dtype, close):
     torch.testing.assert_close(result.cpu().double(), right, rtol=close, atol=close)
     for one, other in zip(torch.autograd.grad(result, here), torch.autograd.grad(right, wide), strict=True):
         assert (one.cpu().double() - other).abs().max() <= close * other.abs().max()
+
+
+@pytest.mark.parametrize("grads", [False, True])
+def test_the_operator_is_as_torch_wants_it(grads):
+    x, weight, targets = random_case(torch.float32)
+    torch.library.opcheck(loss.in_chunks, (x, weight, targets, 7, grads), test_utils=("test_schema", "test_faketensor"))
+    with torch._subclasses.FakeTensorMode() as mode:
+        made = loss.in_chunks(*(mode.from_tensor(t) for t in (x, weight, targets)), 7, grads)
+    assert made[0]._typed_storage()._cdata != made[3]._typed_storage()._cdata

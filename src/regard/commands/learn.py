@@ -67,8 +67,9 @@ def start(
     learner, written = start_folder(default_folder(opened, Path()) if folder is None else Path(folder), opened)
     count, place = len(opened.lessons), shown_path(learner.path)
     kept = f"; {count - len(written)} were there and are as they were" if len(written) < count else ""
-    what = f"{len(written)} exercise{'s' * (len(written) != 1)} written to {place}{kept}."
-    what = what if written else f"{place} has all {count} exercises."
+    what = f"{place} has all {count} exercises."
+    if written:
+        what = f"{len(written)} exercise{'s' * (len(written) != 1)} written to {place}{kept}."
     typer.echo(f"\n  {opened.title}\n  {what}\n")
     move = "" if learner.path.resolve() == Path.cwd() else f"cd {place}\n    "
     first = learner.file_of(learner.current() or opened.lessons[0]).name
@@ -204,8 +205,8 @@ def solution(
     record = folder.progress.record(lesson.name)
     if not record.is_done and not give_up:
         left = len(lesson.hints) - record.hints
-        hints = f"{left} hint{'s' * (left != 1)} left: regard learn hint {lesson.name}"
-        hints = hints if left > 0 else "no hint is left"
+        some = f"{left} hint{'s' * (left != 1)} left: regard learn hint {lesson.name}"
+        hints = some if left > 0 else "no hint is left"
         raise ValueError(f"{lesson.name} is not done yet ({hints}); to see its solution anyway, add --give-up")
     folder.note_solution(lesson)
     typer.echo(lesson.text("solution.py"), nl=False)

@@ -8,12 +8,12 @@ tokens at a time, and each chunk is overwritten by its gradient right away: back
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.utils._triton import has_triton_package  # tries the import: an installed Triton may be broken
 
 from regard.support.arguments import autocast_dtype
 
@@ -91,7 +91,7 @@ def in_chunks(
 
 @in_chunks.register_fake
 def _(x: Tensor, weight: Tensor, targets: Tensor, chunk: int, grads: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    loss, scale = x.new_empty(2, dtype=torch.promote_types(x.dtype, torch.float32))
+    loss, scale = (x.new_empty((), dtype=torch.promote_types(x.dtype, torch.float32)) for _ in range(2))
     return loss, x.new_empty(x.shape if grads else 0), weight.new_empty(weight.shape if grads else 0), scale
 
 
@@ -115,7 +115,7 @@ in_chunks.register_autograd(_backward, setup_context=_keep)
 
 def _cross_entropy_(logits: Tensor, targets: Tensor, losses: Tensor, V: int, grads: bool) -> Tensor:
     """Write each row's loss into `losses`; returns the gradient of the logits, in their memory if possible."""
-    if logits.is_cuda and logits.dtype is not torch.float64 and find_spec("triton"):
+    if logits.is_cuda and logits.dtype is not torch.float64 and has_triton_package():
         from regard.gpt.cross_entropy_kernel import cross_entropy_
 
         cross_entropy_(logits, targets, losses, V, grads)

@@ -19,7 +19,6 @@ from regard.attention.cache import Cache, Slot
 from regard.attention.positions import sinusoidal
 from regard.gpt.block import AnyMask, Block, LinearWeights, Operation, Positions, Product, apply_norm, make_norm
 from regard.gpt.config import GPTConfig
-from regard.gpt.generate.module_calls import structure
 from regard.gpt.generate.options import GenerateOptions, StreamOptions
 from regard.gpt.loss import next_token_loss
 from regard.gpt.option_table import with_keywords
@@ -42,7 +41,6 @@ class GPT(nn.Module):
     """
 
     tokenizer: Tokenizer | None
-    as_built: list[object] | None = None  # its `structure`; None for a subclass, whose modules nothing may skip
 
     def __init__(self, config: GPTConfig | str) -> None:
         super().__init__()
@@ -63,8 +61,6 @@ class GPT(nn.Module):
         # A tied head is the token embedding itself: one tensor, one name.
         self.head = None if config.tied else nn.Linear(config.d_model, config.vocab_size, bias=False)
         self.initialise()
-        if type(self) is GPT:
-            self.as_built = structure(self)
 
     @torch.no_grad()
     def initialise(self) -> None:

@@ -82,7 +82,8 @@ def check_heads(d_out: int, num_heads: int) -> None:
     if d_out % num_heads:
         below, above = d_out // num_heads * num_heads, (d_out // num_heads + 1) * num_heads
         heads = near_divisors(d_out, num_heads)
-        remedy = f"try {f'{below} or ' * bool(below)}{above}, or {heads} head{'s' * (heads != '1')}"
+        widths = f"{below} or {above}" if below else str(above)
+        remedy = f"try {widths}, or {heads} head{'s' * (heads != '1')}"
         raise ValueError(f"d_out ({d_out}) must be divisible by num_heads ({num_heads}); {remedy}")
 
 
@@ -165,7 +166,7 @@ def renamed(**names: str) -> Callable[[Decorated], Decorated]:
     def decorate(method: Decorated) -> Decorated:
         @wraps(method)
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-            for old in filter(kwargs.__contains__, names) if kwargs else ():
+            for old in [name for name in names if name in kwargs]:
                 text = f"{old}= is {names[old]}= now; the old keyword goes in 0.3"
                 warnings.warn(text, DeprecationWarning, stacklevel=2)
                 kwargs[names[old]] = kwargs.pop(old)

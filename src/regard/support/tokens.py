@@ -291,4 +291,4 @@ def _ambiguous(label: str, choices: list[str]) -> str:
 
 
 def _choices(words: list[str]) -> str:
-    return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+    return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]

@@ -78,16 +78,21 @@ def run_side_by_side(work: Callable[[Item], object], items: Sequence[Item], avai
             for item in items:
                 work(item)
         return
-    todo, each = iter(list(items)), available // threads  # of an iterator of a list, each item is taken by one thread
+    todo, each = deque(items), available // threads
     has_grad, is_inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+
+    def left() -> Iterator[Item]:  # each item is taken by one thread
+        with suppress(IndexError):
+            while True:
+                yield todo.popleft()
 
     def run() -> None:  # a new thread has the number of threads that was set last
         with torch.inference_mode(is_inference), torch.set_grad_enabled(has_grad):
             try:
-                for item in todo:
+                for item in left():
                     work(item)
             except BaseException:
-                deque(todo, maxlen=0)  # so that the others end, too
+                todo.clear()  # so that the others end, too
                 raise
 
     with limit_threads(each), ThreadPoolExecutor(threads - 1) as pool:

@@ -7,7 +7,6 @@ counted first. Names that are there twice and numbers of many digits are refused
 from __future__ import annotations
 
 import json
-from collections import Counter
 from typing import Any
 
 from regard.support.printable import readable
@@ -38,10 +37,11 @@ def parse_json(raw: bytes | str, most: int = MOST) -> Any:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        [(twice, _)] = Counter(name for name, _ in pairs).most_common(1)
-        raise ValueError(f"{readable(twice)} is there twice")
+    values: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in values:
+            raise ValueError(f"{readable(name)} is there twice")
+        values[name] = value
     return values
 
 

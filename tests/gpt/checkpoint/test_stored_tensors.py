@@ -150,3 +150,13 @@ def test_shards_that_hold_something_else_are_named(sharded):
     change_index(sharded, lambda at: at.pop(name))
     with pytest.raises(ValueError, match=rf"{second.name}: by the index it should not hold {name}; download"):
         GPT.from_pretrained(sharded)
+
+
+@pytest.mark.parametrize("name", ["lm_head.weight", "blocks.0.attn.bias"])
+def test_a_file_of_ours_holds_no_tensor_of_others(tmp_path, name):
+    model = GPT(GPTConfig(53, 29, 2, 24, 3, qk_norm=True))
+    model.save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "regard"
+    rewrite(tmp_path, lambda tensors: tensors.update({name: model.token_embedding.weight.detach().clone()}))
+    with pytest.raises(ValueError, match=f"{name} is not part of config.json"):
+        GPT.from_pretrained(tmp_path)

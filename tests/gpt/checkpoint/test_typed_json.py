@@ -53,3 +53,8 @@ def test_values_are_checked_against_the_types_of_a_dataclass():
         typed(Rotary, {"interleaved": 1}, "x")
     with pytest.raises(ValueError, match=r"^x: bases is 1; this version of regard does not know it"):
         typed(Rotary, {"bases": 1}, "x")
+
+
+def test_a_type_is_named_as_json_names_it():
+    with pytest.raises(ValueError, match=r"^x: stretch is 7; it must be a JSON object or null"):
+        typed(Rotary, {"stretch": 7}, "x")

@@ -159,3 +159,15 @@ def test_module_calls_are_needed_only_during_an_observation():
     assert needs_module_calls()
     handle.remove()
     assert not needs_module_calls()
+
+
+def test_modules_are_compared_with_the_config_of_now():
+    model = GPT(GPT2)
+    model.config = GPT2.with_(end=5, dropout=0.0)
+    assert is_unmodified(model)
+    model.config = GPT2.with_(vocab_size=54)
+    assert not is_unmodified(model)
+    wider(model)
+    state = torch.get_rng_state()
+    assert is_unmodified(model)
+    assert torch.equal(state, torch.get_rng_state())

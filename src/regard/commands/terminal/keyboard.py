@@ -68,5 +68,6 @@ class Keyboard:
         raise SystemExit(128 + number)
 
     def _redraw(self, number: int, frame: FrameType | None) -> None:
-        self._take()  # a process that was stopped has lost it
+        if number == signal.SIGCONT:
+            self._take()  # a process that was stopped has lost it
         self.is_redrawn = True

@@ -42,8 +42,10 @@ class _PlainHelp:
         """Write the tables of arguments, options and commands."""
         write = formatter.write_dl
         formatter.write_dl = lambda rows, *more, **options: write([_plain(*row) for row in rows], *more, **options)
-        super().format_options(ctx, formatter)  # type: ignore[misc]
-        del formatter.write_dl
+        try:
+            super().format_options(ctx, formatter)  # type: ignore[misc]
+        finally:
+            del formatter.write_dl
 
 
 class RegardCommand(_PlainHelp, TyperCommand):

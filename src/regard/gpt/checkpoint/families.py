@@ -154,6 +154,7 @@ def _read_llama_family(
     if bias != mlp_bias:
         rule = f"mlp_bias ({mlp_bias}) must be the same: all linear layers have a bias, or none"
         reader.refuse("attention_bias", rule)
+    _sliding_window(reader)  # it must be valid also in a Llama, where transformers ignores it
     _check_layer_types(reader, sizes["num_layers"], window)
     return sizes | {
         "num_kv_heads": _kv_heads(reader, heads, required=kind != "llama"),
@@ -288,7 +289,7 @@ FAMILIES = {
     "llama": Family(
         "LlamaForCausalLM",
         lambda c: _is_llama(c, qk_norm=False, bias=c.qkv_bias, window=None),
-        lambda reader: _read_llama_family(reader, None, end=2),  # transformers' Llama ignores sliding_window
+        lambda reader: _read_llama_family(reader, None, end=2),
         lambda c: _write_llama_family(c, attention_bias=c.bias, mlp_bias=c.bias),
     ),
     "mistral": Family(

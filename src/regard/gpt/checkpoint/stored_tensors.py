@@ -219,10 +219,12 @@ def match_tensors(
         if same is not tensor:
             both = f"{readable(same.name)} and {readable(name)}"
             raise ValueError(f"{where}: {both} are one and the same tensor. {NOTHING_LOADED}")
-    if config.tied and HEAD in available:
+    if config.tied and HEAD in available and kind != "regard":
         _merge_tied_head(available, places["token_embedding.weight"].name, where)
     shapes = {place.name: place.shape for place in places.values()}
     has_prefix = any(name.startswith(prefix) for name in tensors)
+    if kind != "regard":  # old files of others hold buffers
+        available = {name: t for name, t in available.items() if name in shapes or not name.endswith(BUFFERS)}
     problems = sorted(_problems(shapes, available, prefix if has_prefix else "", _preset_name(config)))
     if len(problems) == 1:
         raise ValueError(f"{where.name}: {problems[0]}. {NOTHING_LOADED}")
@@ -261,8 +263,7 @@ def _problems(
         elif stored.dtype not in FLOATS:
             yield f"{shown} is {name_of(stored.dtype)}; weights are float64, float32, float16 or bfloat16"
     for name in available.keys() - shapes.keys():
-        if not name.endswith(BUFFERS):
-            yield f"{readable(available[name].name)} is not part of {model}"
+        yield f"{readable(available[name].name)} is not part of {model}"
 
 
 def listed(names: list[str]) -> str:

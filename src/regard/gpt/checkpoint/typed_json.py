@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
+from types import NoneType
 from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from regard.support.printable import readable
@@ -98,5 +99,6 @@ def _typed_value(reader: ConfigReader, name: str, hint: Any) -> Any:
     if type(value) is int and int not in allowed and float in allowed:
         return float(value)
     if type(value) not in allowed:
-        reader.refuse(name, f"it must be {' or '.join(t.__name__ for t in allowed)}")
+        names = ["null" if t is NoneType else "a JSON object" if is_dataclass(t) else t.__name__ for t in allowed]
+        reader.refuse(name, f"it must be {' or '.join(names)}")
     return value

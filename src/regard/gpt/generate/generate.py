@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.utils._triton import has_triton_package
 
 from regard.attention.cache import Cache
 from regard.attention.masks import padding
@@ -138,7 +138,7 @@ def decoder_for(
 ) -> EagerDecoder | GraphDecoder:
     """The fastest decoder that supports this model on its device."""
     decoder = None
-    if model.token_embedding.weight.is_cuda and find_spec("triton") and not needs_module_calls():
+    if model.token_embedding.weight.is_cuda and has_triton_package() and not needs_module_calls():
         from regard.gpt.generate.gpu_decoder import graph_decoder_for
 
         decoder = graph_decoder_for(model, batch, capacity, sampling, noise)

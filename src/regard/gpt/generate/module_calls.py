@@ -6,18 +6,18 @@ forward, a larger vocabulary. If there is any of these, the modules themselves a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import lru_cache
 
+import torch
 from torch import nn
 from torch.nn.modules import module as _global_hooks
 
 from regard.attention.layer import MultiHeadAttention
 from regard.attention.observers import is_observed
 from regard.gpt.block import FeedForward, GatedFeedForward
+from regard.gpt.config import GPTConfig
+from regard.gpt.model import GPT
 from regard.steps import tracing
-
-if TYPE_CHECKING:
-    from regard.gpt.model import GPT
 
 # The attributes, besides parameters, that a forward pass depends on.
 _SETTINGS = {
@@ -43,7 +43,7 @@ def is_unmodified(model: GPT) -> bool:
     False
     """
     kinds = {(type(p), p.dtype, p.device) for p in model.parameters()}
-    return model.as_built == structure(model) and len(kinds) == 1 and next(iter(kinds))[0] is nn.Parameter
+    return _structure(model) == _built(model.config) and len(kinds) == 1 and next(iter(kinds))[0] is nn.Parameter
 
 
 def model_fingerprint(model: GPT) -> list[object]:
@@ -61,7 +61,7 @@ def model_fingerprint(model: GPT) -> list[object]:
     False
     """
     weights = [(type(p), p.data_ptr(), p.dtype, p.device, p.stride()) for p in model.parameters()]
-    return [structure(model), weights]
+    return [model.config, _structure(model), weights]
 
 
 def needs_module_calls(model: nn.Module | None = None) -> bool:
@@ -79,12 +79,16 @@ def needs_module_calls(model: nn.Module | None = None) -> bool:
     )
 
 
-def structure(model: GPT) -> list[object]:
-    """The config, and for every module its class, replaced methods, hooks, settings, and names and sizes of parts.
+@lru_cache(maxsize=8)
+def _built(config: GPTConfig) -> list[object]:
+    """The structure of a new model of this config."""
+    with torch.device("meta"):
+        return _structure(GPT(config))
 
-    GPT records it as `as_built`, so that changes are noticed.
-    """
-    parts: list[object] = [model.config]
+
+def _structure(model: GPT) -> list[object]:
+    """For every module its class, replaced methods, hooks, settings, and names and sizes of parts."""
+    parts: list[object] = []
     for module in model.modules():
         state, kind = module.__dict__, type(module)
         parts += (kind, len(state["_forward_hooks"]) + len(state["_forward_pre_hooks"]), *state["_modules"])

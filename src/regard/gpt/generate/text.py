@@ -229,8 +229,9 @@ class GeneratedText:
         if matches:  # the first to be complete, wherever the text was split into tokens
             end, self._held, self.reason = min(matches)[1], "", "stop"
         else:
-            beginnings = (stop[:n] for stop in self._stops.strings for n in range(1, len(stop)))
-            end = len(held) - max((len(part) for part in beginnings if held.endswith(part)), default=0)
+            longest = min(max(map(len, self._stops.strings), default=1) - 1, len(held))
+            sizes = (n for n in range(longest, 0, -1) if any(s.startswith(held[-n:]) for s in self._stops.strings))
+            end = len(held) - next(sizes, 0)
             self._held = held[end:]
         self.text += held[:end]
         return held[:end]

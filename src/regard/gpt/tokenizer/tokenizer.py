@@ -151,8 +151,7 @@ class Tokenizer:
         return StreamingDecoder(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Copies made by tokenizers lose what is not in the file.
-        return _built, (check_tokenizer(self.to_json().encode()),)
+        return _read, (self.to_json(),)  # copies made by tokenizers lose what is not in the file
 
     @cached_property
     def _with_special_names(self) -> tokenizers.Tokenizer:
@@ -215,6 +214,10 @@ class StreamingDecoder:
 
     def _text(self) -> str:
         return self._decode(self._before + self._waiting)[len(self._decode(self._before)) :]
+
+
+def _read(content: str) -> Tokenizer:
+    return _built(check_tokenizer(content.encode()))
 
 
 def _built(content: TokenizerContent) -> Tokenizer:

@@ -6,14 +6,13 @@ That depends on the seed and the step's number alone, so that a run can resume a
 from __future__ import annotations
 
 import hashlib
-from functools import lru_cache
 
 import torch
 from jaxtyping import Int, Integer
 from torch import Tensor
 
 from regard.support.argument_names import named
-from regard.support.arguments import check_share
+from regard.support.arguments import check_share, check_whole
 
 
 class Batches:
@@ -40,6 +39,7 @@ class Batches:
         ranks: int = 1,
         repeat: float = 0.0,
     ) -> None:
+        check_whole(batch=batch, context_length=context_length)
         if len(tokens) <= context_length:
             raise ValueError(f"{len(tokens)} tokens hold no window of context_length + 1 = {context_length + 1}")
         check_share("repeat", repeat, "0 is none, 0.05 is plenty")
@@ -48,7 +48,7 @@ class Batches:
         self.rows = rows_of_rank(batch, rank, ranks)
         # One window less than would fit, so that each epoch can begin at another offset.
         self.windows = max(1, (len(tokens) - context_length) // context_length)
-        self._epoch = lru_cache(2)(self._shuffled)  # a batch may end in the next epoch
+        self._epochs: dict[int, tuple[int, Tensor]] = {}  # the last two: a batch may end in the next epoch
 
     def __call__(self, step: int) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B T"]]:
         """The ids of a step, and the tokens that follow each."""
@@ -75,7 +75,9 @@ class Batches:
     def start(self, number: int) -> int:
         """Where the `number`-th window since the start of training begins."""
         epoch, index = divmod(number, self.windows)
-        first, order = self._epoch(epoch)
+        if epoch not in self._epochs:
+            self._epochs = {**dict(list(self._epochs.items())[-1:]), epoch: self._shuffled(epoch)}
+        first, order = self._epochs[epoch]
         return first + int(order[index]) * self.context_length
 
     def _shuffled(self, epoch: int) -> tuple[int, Tensor]:

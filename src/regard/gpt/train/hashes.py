@@ -33,14 +33,14 @@ def hash_file_in_parts(path: Path) -> str:
             file.seek(at)
             return hashlib.sha256(file.read(PART)).digest()
 
-    with ThreadPoolExecutor() as pool:
+    with ThreadPoolExecutor(16) as pool:
         parts = pool.map(hash_part, range(0, path.stat().st_size, PART))
         return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 def hash_tensors(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
     """One hash of names, dtypes, shapes and bytes of tensors, and of their metadata; the order does not matter."""
-    with ThreadPoolExecutor() as pool:  # every tensor is handed out before the first is waited for
+    with ThreadPoolExecutor(16) as pool:  # every tensor is handed out before the first is waited for
         rows = []
         for name, tensor in sorted(tensors.items()):
             parts = torch.split(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8), PART)

@@ -116,7 +116,9 @@ def init_parallel(
     # gloo beside NCCL, for messages between processes that need not wait for the GPU.
     dist.init_process_group("cpu:gloo,cuda:nccl" if own.type == "cuda" else "gloo")
     # torch advises to merge two collectives, but FSDP over tp always has two.
-    logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
+    log = logging.getLogger("torch.distributed.tensor._redistribute")
+    level = log.level
+    log.setLevel(logging.ERROR)
     try:
         yield ParallelProcesses(plan, own, dtype)
     except BaseException:
@@ -124,7 +126,10 @@ def init_parallel(
         if own.type == "cpu":
             dist.destroy_process_group()
         raise
-    dist.destroy_process_group()
+    else:
+        dist.destroy_process_group()
+    finally:
+        log.setLevel(level)
 
 
 class ParallelProcesses(Processes):
@@ -200,7 +205,7 @@ class ParallelProcesses(Processes):
     def load_full_state(self, model: nn.Module, optimizer: Optimizer, tensors: dict[str, Tensor]) -> None:
         options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
         tensors = tensors if self.is_main else {}
-        weights: dict[str, Any] = {key[6:]: t for key, t in tensors.items() if key.startswith("model.")}
+        weights: dict[str, Any] = {k.removeprefix("model."): t for k, t in tensors.items() if k.startswith("model.")}
         by_name = {name: kinds for name in weights if (kinds := optimizer_state(tensors, name))}
         set_model_state_dict(model, weights, options=options)
         if self.any(bool(by_name)):

@@ -27,7 +27,7 @@ from torch import Tensor
 from regard.gpt.tokenizer.tokenizer import END, Tokenizer
 from regard.gpt.train.hashes import check_types
 from regard.support.argument_names import assigned
-from regard.support.arguments import check_share
+from regard.support.arguments import check_share, check_whole
 from regard.support.files import atomically
 
 TOKENS, DESCRIPTION = "tokens.bin", "tokens.json"
@@ -75,6 +75,7 @@ class Tokens:
 
     def split(self, context_length: int, val_fraction: float) -> tuple[Integer[Tensor, "M"], Integer[Tensor, "K"]]:
         """The training part, and the last `val_fraction` for validation: at least one context, or none."""
+        check_whole(context_length=context_length)
         check_share("val_fraction", val_fraction, "0.01 is usual, 0 is none")
         window = context_length + 1  # each token of a context, and the one after it
         held_out = max(int(len(self.ids) * val_fraction), window) if val_fraction else 0
@@ -140,10 +141,11 @@ def _write(paths: list[Path], tokenizer: Tokenizer, out: Path, expected: dict[st
 
 def _ids(paths: Iterable[Path], tokenizer: Tokenizer) -> Iterator[list[int]]:
     """The tokens of all files, a batch of pieces at a time."""
+    end = [] if tokenizer.end is None else [tokenizer.end]
     for path in paths:
         text, has_end = pieces(path), False
         while batch := list(islice(text, PIECES_PER_BATCH)):
-            if tokenizer.end is None and any(END in piece for piece in batch):
+            if not end and any(END in piece for piece in batch):
                 remedy = "take it out, or use another"
                 raise ValueError(f"{path} holds {END}, but this tokenizer has no such token; {remedy}")
             documents = [piece.split(END) for piece in batch]
@@ -151,11 +153,11 @@ def _ids(paths: Iterable[Path], tokenizer: Tokenizer) -> Iterator[list[int]]:
             ids: list[int] = []
             for parts in documents:
                 first, *others = islice(encoded, len(parts))
-                ids += first + [i for part in others for i in (tokenizer.end, *part) if i is not None]
-            has_end = bool(ids) and ids[-1] == tokenizer.end
+                ids += first + [i for part in others for i in end + part]
+            has_end = ids[-1:] == end
             yield ids
-        if tokenizer.end is not None and not has_end:
-            yield [tokenizer.end]
+        if not has_end:
+            yield end
 
 
 def _fingerprint(path: Path) -> dict[str, Any]:

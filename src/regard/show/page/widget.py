@@ -70,7 +70,8 @@ class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
         report = self._data.document["reports"][number]
         if not report["order"]:
             return {"text/plain": report["title"]}
-        layer, head = (int(self.start.get(name, report["order"][0][i])) for i, name in enumerate(("layer", "head")))
+        layer, head = report["order"][0]
+        layer, head = int(self.start.get("layer", layer)), int(self.start.get("head", head))
         info = report["layers"][layer]
         line = f"{report['title']} · head {layer}.{head} · {info['heads'][head]['role']}"
         block = self._data.blocks.get(f"weights.{number}.{layer}.{head}")

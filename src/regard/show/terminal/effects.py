@@ -59,10 +59,12 @@ def _heading(effects: Effects) -> str:
     layers = len(measured.heads)
     parts = [
         f"{layers} layer{'s' * (layers != 1)} × {counts} head{'s' * (counts != '1')}",
-        f"{f'{len(sizes)} texts × ' if len(sizes) > 1 else ''}{tokens} tokens",
+        f"{len(sizes)} texts × {tokens} tokens" if len(sizes) > 1 else f"{tokens} tokens",
         f"loss per token {effects.loss:.2f}",
     ]
-    return " · ".join([*parts, *[f"cut to {measured.to}"] * (measured.to != "0")])
+    if measured.to != "0":
+        parts.append(f"cut to {measured.to}")
+    return " · ".join(parts)
 
 
 def _rows(effects: Effects, shown: Sequence[Effect]) -> tuple[list[str], list[list[Cell]]]:
