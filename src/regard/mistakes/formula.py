@@ -4,8 +4,6 @@
 a layer that gives the same numbers makes the same mistake, however it is written.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple

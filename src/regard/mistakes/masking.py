@@ -1,7 +1,5 @@
 """Mistakes in hiding the future, and in the softmax."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Mistakes in joining the heads, and in the output projection."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from torch import Tensor

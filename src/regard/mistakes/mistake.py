@@ -1,7 +1,5 @@
 """A mistake: one step of the formula exchanged for what people write instead, and the words for it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

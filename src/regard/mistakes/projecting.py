@@ -1,7 +1,5 @@
 """Mistakes in making queries, keys and values."""
 
-from __future__ import annotations
-
 from itertools import permutations, product
 
 import torch

@@ -1,7 +1,5 @@
 """Mistakes in dividing the scores by √head_dim."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from torch import Tensor

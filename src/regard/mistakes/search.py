@@ -1,7 +1,5 @@
 """Which mistakes explain an output: every mistake and every pair of them is simulated, and compared with it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations

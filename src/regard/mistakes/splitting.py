@@ -1,7 +1,5 @@
 """Mistakes in giving each head its part of a vector, and in sharing key heads."""
 
-from __future__ import annotations
-
 from regard.mistakes.formula import Case, split_alternating
 from regard.mistakes.mistake import Mistake, with_heads, with_mask
 

@@ -78,21 +78,16 @@ def run_side_by_side(work: Callable[[Item], object], items: Sequence[Item], avai
             for item in items:
                 work(item)
         return
-    todo, each = deque(items), available // threads
+    todo, each = iter(list(items)), available // threads  # of an iterator of a list, each item is taken by one thread
     has_grad, is_inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
-
-    def left() -> Iterator[Item]:  # each item is taken by one thread
-        with suppress(IndexError):
-            while True:
-                yield todo.popleft()
 
     def run() -> None:  # a new thread has the number of threads that was set last
         with torch.inference_mode(is_inference), torch.set_grad_enabled(has_grad):
             try:
-                for item in left():
+                for item in todo:
                     work(item)
             except BaseException:
-                todo.clear()  # so that the others end, too
+                deque(todo, maxlen=0)  # so that the others end, too
                 raise
 
     with limit_threads(each), ThreadPoolExecutor(threads - 1) as pool:

@@ -219,11 +219,11 @@ def match_tensors(
         if same is not tensor:
             both = f"{readable(same.name)} and {readable(name)}"
             raise ValueError(f"{where}: {both} are one and the same tensor. {NOTHING_LOADED}")
-    if config.tied and HEAD in available and kind != "regard":
-        _merge_tied_head(available, places["token_embedding.weight"].name, where)
     shapes = {place.name: place.shape for place in places.values()}
     has_prefix = any(name.startswith(prefix) for name in tensors)
-    if kind != "regard":  # old files of others hold buffers
+    if kind != "regard":  # in files of others a tied head may have two names, and old ones hold buffers
+        if config.tied and HEAD in available:
+            _merge_tied_head(available, places["token_embedding.weight"].name, where)
         available = {name: t for name, t in available.items() if name in shapes or not name.endswith(BUFFERS)}
     problems = sorted(_problems(shapes, available, prefix if has_prefix else "", _preset_name(config)))
     if len(problems) == 1:

@@ -7,6 +7,7 @@ forward, a larger vocabulary. If there is any of these, the modules themselves a
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -16,8 +17,10 @@ from regard.attention.layer import MultiHeadAttention
 from regard.attention.observers import is_observed
 from regard.gpt.block import FeedForward, GatedFeedForward
 from regard.gpt.config import GPTConfig
-from regard.gpt.model import GPT
 from regard.steps import tracing
+
+if TYPE_CHECKING:
+    from regard.gpt.model import GPT
 
 # The attributes, besides parameters, that a forward pass depends on.
 _SETTINGS = {
@@ -43,7 +46,8 @@ def is_unmodified(model: GPT) -> bool:
     False
     """
     kinds = {(type(p), p.dtype, p.device) for p in model.parameters()}
-    return _structure(model) == _built(model.config) and len(kinds) == 1 and next(iter(kinds))[0] is nn.Parameter
+    plain = next(one for one in type(model).__mro__ if one.__module__ == "regard.gpt.model")  # GPT, not a subclass
+    return _structure(model) == _built(plain, model.config) and len(kinds) == 1 and next(iter(kinds))[0] is nn.Parameter
 
 
 def model_fingerprint(model: GPT) -> list[object]:
@@ -80,10 +84,10 @@ def needs_module_calls(model: nn.Module | None = None) -> bool:
 
 
 @lru_cache(maxsize=8)
-def _built(config: GPTConfig) -> list[object]:
+def _built(plain: type[GPT], config: GPTConfig) -> list[object]:
     """The structure of a new model of this config."""
     with torch.device("meta"):
-        return _structure(GPT(config))
+        return _structure(plain(config))
 
 
 def _structure(model: GPT) -> list[object]:

@@ -15,17 +15,6 @@ from torch import Tensor
 
 from regard.school.sandbox.protection import ProtectionReport
 
-WORDS = [
-    "finished",
-    "failed",
-    "ended early",
-    "out of time",
-    "out of memory",
-    "killed",
-    "wrote too much",
-    "malformed",
-    "not run",
-]
 SENTENCES = {
     "finished": "It ran to the end.",
     "ended early": "It ended its process before it returned a result.",
