@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.support.files import NotWritten, atomically, write_safetensors
+from regard.support.files import NotWritten, atomically, check_writable, write_safetensors
 
 ROOT = os.geteuid() == 0 if hasattr(os, "geteuid") else False
 
@@ -105,7 +105,7 @@ def test_a_file_that_really_cannot_grow_is_named_and_the_old_one_stays(tmp_path)
     before = path.read_bytes()
     code = f"""
     import resource, torch
-    from regard.support.files import NotWritten, atomically, write_safetensors
+    from regard.support.files import NotWritten, atomically, check_writable, write_safetensors
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
     try:
         write_safetensors({str(path)!r}, {{"x": torch.zeros(1_000_000)}})
@@ -154,3 +154,19 @@ def test_tensors_that_are_views_are_written_as_they_look(tmp_path):
 
     found = load_file(tmp_path / "x")
     torch.testing.assert_close(found, {"turned": x.mT, "part": x[1:3, ::2], "learned": x}, rtol=0, atol=0)
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_the_work(tmp_path, monkeypatch):
+    check_writable(tmp_path / "g.csv")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ValueError, match=r"--csv .*no/g\.csv: .*no is no folder; make it first"):
+        check_writable(tmp_path / "no" / "g.csv", "--csv")
+    with pytest.raises(ValueError, match=r"^--csv .*: a folder has that name; choose another"):
+        check_writable(tmp_path, "--csv")
+
+    def refuse(*_, **__):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "touch", refuse)
+    with pytest.raises(ValueError, match=r"g\.csv cannot be written: Read-only file system; choose another place"):
+        check_writable(tmp_path / "g.csv")

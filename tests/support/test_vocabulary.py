@@ -62,3 +62,32 @@ def test_a_number_of_heads_that_one_knew_is_known_to_all(name):
 def test_caches_and_masks_of_check_are_those_of_watch_and_more():
     assert set(vocabulary.CACHES) < set(kv_cache.CACHES)
     assert set(vocabulary.MASK) < set(call_forms.MASK)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "MultiHeadAttention",
+            "SelfAttn",
+            "MHSA",
+            "SDPLayer",
+            "QKVMixer",
+            "SelfAtt",
+            "att_layer",
+            "attend",
+            "Atencion",
+        ),
+        *("CapaAtención", "Atenção", "Attenzione", "SelbstAufmerksamkeit", "Uwaga", "Внимание", "自注意力", "ZhuYiLi"),
+    ],
+)
+def test_attention_is_known_by_its_name_in_several_languages(name):
+    assert vocabulary.is_named_attention(name)
+
+
+def test_other_names_are_no_attention():
+    names = ["FeedForward", "Attribute", "Attack", "Batch", "Pattern", "Head", "TransformerBlock", "GPT"]
+    assert [name for name in names if vocabulary.is_named_attention(name)] == []
+    assert [name for name in ("Head", "Cabezal", "Kopf", "Tête", "Block") if vocabulary.is_named_head(name)] == [
+        "Head", "Cabezal", "Kopf", "Tête"
+    ]  # fmt: skip

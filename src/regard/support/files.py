@@ -59,6 +59,22 @@ def atomically(path: Path | str) -> Iterator[Path]:
     _sync_directory(path.parent)
 
 
+def check_writable(path: Path | str, flag: str = "") -> None:
+    """Refuse a file that cannot be written, before the work whose result it is to hold; flag: what the person typed."""
+    path = Path(path)
+    said = f"{flag} {path}".strip()
+    if not path.parent.is_dir():
+        raise ValueError(f"{said}: {path.parent} is no folder; make it first")
+    if path.is_dir():
+        raise ValueError(f"{said}: a folder has that name; choose another")
+    trial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.trial")
+    try:
+        trial.touch(exist_ok=False)
+        trial.unlink()
+    except OSError as error:
+        raise ValueError(f"{said} cannot be written: {error.strerror}; choose another place") from None
+
+
 def write_safetensors(
     path: Path | str, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
 ) -> None:

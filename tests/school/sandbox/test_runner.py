@@ -62,7 +62,8 @@ def test_a_warm_worker_has_one_thread_and_nothing_of_regard_but_the_sandbox():
     if not os.path.isdir("/proc/self/task"):
         pytest.skip("needs /proc")
     found = run_in_worker(
-        "import os, regard.school.sandbox.runner as runner; runner._warm_up(); import regard.school.sandbox.child\n"
+        "import os, regard.school.sandbox.runner as runner; runner._warm_up(); runner._warm_up_gradients()\n"
+        "import regard.school.sandbox.child\n"
         "print(len(os.listdir('/proc/self/task')))\n"
         "print(sorted({'.'.join(name.split('.')[:3]) for name in sys.modules if name.split('.')[0] == 'regard'}))"
     )

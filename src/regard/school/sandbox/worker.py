@@ -26,6 +26,8 @@ from regard.school.sandbox.outcome import SENTENCES, Outcome, printable_text, re
 from regard.school.sandbox.packets import MalformedPacket, pack, unpack
 from regard.school.sandbox.process import FORKS, Ended, RunCancelled, WorkerDied, WorkerProcess
 from regard.school.sandbox.protection import Protection, ProtectionReport
+from regard.school.sandbox.source_text import is_python
+from regard.school.sandbox.statements import SPARE_SECONDS
 
 LOOK_EVERY = 0.2  # seconds between two looks at the folder
 CANCELLED = "cancelled"
@@ -47,6 +49,10 @@ class Job:
     entry: str | None = None  # of a folder: the file to import; not needed if it has only one
     limits: RunLimits | None = None  # in place of those of the worker
     loads: bool = True  # import the submission before the driver runs
+    source: str | None = (
+        None  # its text, to be run statement by statement; without it, it is imported as Python does it
+    )
+    spare_seconds: float = SPARE_SECONDS  # for statements of the text that no definition needs
 
 
 @dataclass
@@ -146,7 +152,8 @@ class Worker:
         limits, received = job.limits or self.limits, Received()
         places = {"submission": os.path.abspath(job.submission), "entry": entry, "working_folder": os.getcwd()}
         rules = {"confined": self.is_confined, "imported": bool(self._wanted.imported), "limits": asdict(limits)}
-        values = {**places, **rules, "driver": job.driver, "values": job.values, "loads": job.loads}
+        loading = {"loads": job.loads, "source": job.source, "spare_seconds": job.spare_seconds}
+        values = {**places, **rules, **loading, "driver": job.driver, "values": job.values}
         try:
             report = process.wait_until_ready()
             begin = time.monotonic()
@@ -216,7 +223,7 @@ def find_entry(path: Path, entry: str | None, *, links: bool) -> str | None:
     if not path.is_dir():
         raise ValueError(f"{shown} {'is no file and no folder' if os.path.lexists(path) else 'does not exist'}")
     try:
-        files = sorted(name for name in os.listdir(path) if name.endswith(".py")) if entry is None else [entry]
+        files = sorted(name for name in os.listdir(path) if is_python(name)) if entry is None else [entry]
     except OSError as error:
         raise ValueError(f"{shown} cannot be read: {error.strerror}") from None
     if len(files) != 1:
