@@ -1,5 +1,6 @@
 from mistakes.cases import random_case
-from regard.mistakes.mistake import number_text, with_heads, with_mask
+from regard.mistakes.formula import Formula, keep
+from regard.mistakes.mistake import formula_with, number_text, with_heads, with_mask, written_in
 from regard.mistakes.search import MISTAKES
 
 
@@ -27,3 +28,18 @@ def test_some_mistakes_need_heads_or_a_mask():
 
 def test_a_factor_that_is_no_root_is_written_as_a_number():
     assert number_text(1 / 2.345678) == "divided by 2.346"
+
+
+def test_a_mistake_may_replace_several_steps():
+    after = next(one for one in MISTAKES if one.name == "scaled after the softmax")
+    formula = formula_with([after])
+    assert set(after.acts) == {"weigh", "scale"}
+    assert formula.scale is keep
+    assert formula.merge is Formula().merge
+
+
+def test_a_mistake_that_the_text_must_show_is_tried_without_a_text():
+    twice = [one for one in MISTAKES if one.name == "log-softmax for softmax"]
+    assert written_in("", twice)
+    assert written_in("F.log_softmax(scores, dim=-1)", twice)
+    assert not written_in("F.softmax(scores, dim=-1)", twice)

@@ -1,6 +1,8 @@
 import torch
 
 from mistakes.cases import mistake, random_case
+from regard.mistakes.formula import Formula
+from regard.mistakes.mistake import formula_with, written_in
 from regard.mistakes.splitting import MISTAKES
 
 
@@ -22,3 +24,26 @@ def test_an_alternating_split_reads_every_third_number():
     t = torch.arange(21.0).view(1, 1, 21)
     one = mistake(MISTAKES, "heads split alternately, joined whole")
     assert one.act(t, random_case())[0, 1, 0].tolist() == [1, 4, 7, 10, 13, 16, 19]
+
+
+def test_a_view_of_head_dim_before_heads_makes_other_heads():
+    t = torch.arange(21.0).view(1, 1, 21)
+    one = mistake(MISTAKES, "heads and head_dim swapped in view")
+    assert one.act(t, random_case())[0, 1, 0].tolist() == [3, 4, 5]
+
+
+def test_keys_or_values_alone_may_be_repeated_in_the_wrong_order():
+    case = random_case(H=6, Hkv=3)
+    right = Formula().steps(case)
+    made = formula_with([mistake(MISTAKES, "repeat and interleave confused: of the values")]).steps(case)
+    assert torch.equal(made["shared keys"], right["shared keys"])
+    assert torch.equal(made["shared values"][:, 1], right["split values"][:, 1])
+
+
+def test_batch_and_heads_in_one_view_split_and_join_by_memory():
+    one, case = mistake(MISTAKES, "batch and heads mixed"), random_case()
+    made = formula_with([one]).steps(case)
+    assert torch.equal(made["split"].reshape(6, 5, 7), made["queries"].reshape(6, 5, 7))
+    assert torch.equal(made["concat"], made["context"].reshape(2, 5, 21))
+    assert written_in("q.view(B * self.heads, -1, d)", [one])
+    assert not written_in("q.view(B, T, 3 * d)", [one])

@@ -1,7 +1,8 @@
-"""Mistakes in hiding the future, and in the softmax."""
+"""Mistakes in what is hidden, and how."""
 
+import re
 from collections.abc import Callable
-from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,19 +21,36 @@ def _seen(name: str, change: Callable[[Tensor], Tensor], says: str, why: str) ->
     return Mistake(name, "see", see, "mask", says, why, _MASK_FIX, lambda case: case.causal and case.mask is None)
 
 
-def _axis(name: str, dim: int, says: str, applies: Callable[[Case], bool]) -> Mistake:
-    why = "The weights of one query are shares of its attention: they sum to 1 over the keys, the last axis."
-    return Mistake(name, "hide", partial(hide, dim=dim), "weights", says, why, "torch.softmax(scores, dim=-1)", applies)
-
-
-def _fills(name: str, value: float, says: str, why: str) -> Mistake:
+def _fills(name: str, value: float, says: str, why: str, written: str = "", family: str = "") -> Mistake:
     def fill(scores: Tensor, visible: Tensor, case: Case) -> Tensor:
         finite = min(value, -LARGE)
         if case.filling == "added" and finite:
-            return (scores + (~visible).to(scores.dtype) * finite).softmax(-1)
-        return scores.masked_fill(~visible, finite if case.filling == "large" else value).softmax(-1)
+            return scores + (~visible).to(scores.dtype) * finite
+        return scores.masked_fill(~visible, finite if case.filling == "large" else value)
 
-    return Mistake(name, "hide", fill, "mask", says, why, _FILL_FIX, with_mask, hides=True)
+    return Mistake(
+        name, "hide", fill, "mask", says, why, _FILL_FIX, with_mask, family=family, hides=True, written=written
+    )
+
+
+def _fill(name: str, act: Callable[..., Tensor], says: str, why: str, written: str, **options: Any) -> Mistake:
+    applies = options.pop("applies", with_mask)
+    return Mistake(name, "hide", act, "mask", says, why, _FILL_FIX, applies, hides=True, written=written, **options)
+
+
+def _times_infinity(scores: Tensor, visible: Tensor, case: Case) -> Tensor:
+    return scores + (~visible).to(scores.dtype) * -torch.inf
+
+
+def _on_part(axis: int, number: int) -> Callable[[Tensor, Tensor, Case], Tensor]:
+    """Hides in one head, or one text, only."""
+
+    def act(scores: Tensor, visible: Tensor, case: Case) -> Tensor:
+        masked = hide(scores, visible, case)
+        part = torch.arange(scores.shape[axis]) == number % scores.shape[axis]
+        return torch.where(part.view(-1, *(1,) * (-axis - 1)), masked, scores)
+
+    return act
 
 
 MISTAKES = (
@@ -76,17 +94,6 @@ MISTAKES = (
         "scores = scores.masked_fill(mask == 0, -torch.inf)",
         lambda case: case.mask is not None,
     ),
-    Mistake(
-        "mask after softmax without renormalising",
-        "hide",
-        lambda scores, visible, case: scores.softmax(-1) * visible,
-        "weights",
-        "Weights of hidden tokens are set to 0 after the softmax, so rows no longer sum to 1.",
-        "The softmax has already given a share to the hidden tokens; what is left is too small.",
-        "weights = torch.softmax(scores.masked_fill(future, -torch.inf), dim=-1)",
-        with_mask,
-        hides=True,
-    ),
     _fills(
         "wrong sign of infinity",
         torch.inf,
@@ -105,17 +112,50 @@ MISTAKES = (
         "Hidden scores become 0 before the softmax; exp(0) = 1, so hidden tokens are still seen.",
         "Only −∞ gives a weight of 0.",
     ),
-    _axis(
-        "softmax over the queries",
-        -2,
-        "The softmax runs over the queries (dim=-2): columns sum to 1, rows do not.",
-        lambda case: case.x.shape[1] > 1,
+    *(
+        _fills(
+            f"mask value too small: −{-value:g}",
+            value,
+            f"Hidden scores become {value:g}, from which exp makes {torch.tensor(value).exp():.2g}: hidden "
+            f"tokens are still "
+            "seen.",
+            "Only −∞, or a number that no score reaches, gives a weight of 0.",
+            rf"(masked_fill_?\(.*,|where\(.*,|\]\s*=|\*)\s*\(?-\s*{re.escape(written)}(\.0*)?\b(?!e)",
+            "mask value too small",
+        )
+        for value, written in ((-1.0, "1"), (-2.0, "2"), (-5.0, "5"), (-10.0, "10"))
     ),
-    _axis("softmax over the heads", 1, "The softmax runs over the heads (dim=1): the heads share one sum.", with_heads),
-    _axis(
-        "softmax over the batch",
-        0,
-        "The softmax runs over the texts of the batch (dim=0): texts mix.",
-        lambda case: len(case.x) > 1,
+    *(
+        _fill(
+            "0/1 mask added",
+            lambda scores, visible, case, is_seen=is_seen: scores + (visible == is_seen).to(scores.dtype),
+            f"The mask is added as it is, 1 where a token is {word} and 0 elsewhere: every token is still seen.",
+            "A mask of 0 and 1 must be turned into 0 and −∞ before it is added.",
+            r"\+|mask",
+        )
+        for is_seen, word in ((True, "visible"), (False, "hidden"))
+    ),
+    _fill(
+        "0 · −∞ in the mask",
+        _times_infinity,
+        "The mask is multiplied by −∞ and added: where it is 0, that is 0 · −∞ = NaN.",
+        "0 times infinity is not a number. masked_fill writes −∞ where it belongs, and touches nothing else.",
+        r"inf",
+    ),
+    *(
+        _fill(
+            f"only some {things} masked",
+            _on_part(axis, number),
+            f"Only the {'first' if not number else 'last'} {thing} hides anything.",
+            f"Every {thing} must hide the same tokens: one that sees them hands them on.",
+            r"\[[^]\n]*\d|==\s*0|range|if ",
+            applies=applies,
+            rare=axis == -4,
+        )
+        for things, thing, axis, number, applies in (
+            ("heads", "head", -3, 0, lambda case: with_mask(case) and with_heads(case)),
+            ("heads", "head", -3, -1, lambda case: with_mask(case) and with_heads(case)),
+            ("texts", "text of the batch", -4, 0, lambda case: with_mask(case) and len(case.x) > 1),
+        )
     ),
 )

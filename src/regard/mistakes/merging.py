@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from regard.mistakes.formula import Case, merge_alternating
+from regard.mistakes.formula import Case, Projection, merge_alternating, output
 from regard.mistakes.mistake import Mistake, with_heads
 
 
@@ -15,6 +15,20 @@ def _with_output(case: Case) -> bool:
 def _transposed_output(concat: Tensor, case: Case) -> Tensor:
     weight, bias = case.projections["out_proj"]
     return concat @ weight + (0 if bias is None else bias)
+
+
+def _fits_one(case: Case) -> bool:
+    """Can the context of one head be the output, or go through the output projection?"""
+    return with_heads(case) and (not _with_output(case) or _columns(case) == case.head_dim)
+
+
+def _columns(case: Case) -> int:
+    return case.projections["out_proj"].weight.shape[1]
+
+
+def _output_with_bias(concat: Tensor, case: Case, times: float) -> Tensor:
+    weight, bias = case.projections["out_proj"]
+    return Projection(weight, None if bias is None else bias * times)(concat)
 
 
 _JOIN = "concat = context.transpose(1, 2).contiguous().view(B, T, num_heads * head_dim)"
@@ -45,7 +59,21 @@ def _reshaped(order: tuple[int, ...]) -> Callable[[Tensor, Case], Tensor]:
     return act
 
 
+def _texts_as_heads(context: Tensor, case: Case) -> Tensor:
+    """(B × H, T, D) read as (H, B, T, D): texts are taken for heads."""
+    B, H, T, D = context.shape
+    return context.reshape(H, B, T, D).permute(1, 2, 0, 3).reshape(B, T, H * D)
+
+
 MISTAKES = (
+    _joined(
+        "batch and heads mixed",
+        _texts_as_heads,
+        "(B × {num_heads}, T, {head_dim}) is read back as ({num_heads}, B, T, {head_dim}): texts are taken for heads.",
+        why="What is joined into one axis must be taken apart in the same order.",
+        applies=lambda case: with_heads(case) and len(case.x) > 1,
+        rare=True,
+    ),
     _joined(
         "merge without transposing back",
         _reshaped((0, 1, 2, 3)),
@@ -77,12 +105,14 @@ MISTAKES = (
         lambda context, case: context.mean(1),
         "The contexts of the {num_heads} heads are averaged; they are joined side by side.",
         "Averaged, what one head found cannot be told from what another found.",
+        _fits_one,
     ),
     _joined(
         "heads summed instead of concatenated",
         lambda context, case: context.sum(1),
         "The contexts of the {num_heads} heads are summed; they are joined side by side.",
         "Summed, what one head found cannot be told from what another found.",
+        _fits_one,
     ),
     Mistake(
         "transposed weights",
@@ -104,5 +134,55 @@ MISTAKES = (
         "Until the output projection, no head has seen what another found.",
         "return self.out_proj(concat)",
         _with_output,
+    ),
+    Mistake(
+        "output projection applied twice",
+        "output",
+        lambda concat, case: output(output(concat, case), case),
+        "out",
+        "The joined heads go through the output projection twice.",
+        "Two linear maps in a row are one, and not the one that the weights were trained for.",
+        "return self.out_proj(concat)  # once",
+        _with_output,
+    ),
+    Mistake(
+        "output projection for each head",
+        "output",
+        lambda concat, case: output(concat.unflatten(-1, (case.num_heads, -1)), case).flatten(-2),
+        "out",
+        "Each head goes through an output projection of its own width, {head_dim}, before they are joined.",
+        "The output projection mixes what the heads found: it reads all of them together, num_heads · "
+        "head_dim numbers.",
+        "self.out_proj = nn.Linear(d_out, d_out)  # and self.out_proj(concat) after the heads are joined",
+        lambda case: with_heads(case) and _with_output(case) and _columns(case) == case.head_dim,
+    ),
+    *(
+        Mistake(
+            name,
+            "output",
+            lambda concat, case, times=times: _output_with_bias(concat, case, times),
+            "out",
+            says,
+            "A linear map is x @ weight.T + bias, each once.",
+            "return self.out_proj(concat)",
+            lambda case: _with_output(case) and case.projections["out_proj"].bias is not None,
+            family=name.partition(":")[0],
+            written=written,
+        )
+        for name, times, says, written in (
+            ("bias left out: of the output", 0.0, "The output projection is the product with the weight alone.", ""),
+            ("bias added twice: of the output", 2.0, "The bias of the output is added twice.", r"(?i)bias|\bb_?o"),
+        )
+    ),
+    Mistake(
+        "x itself returned",
+        "output",
+        lambda concat, case: case.x,
+        "out",
+        "What is returned is x, unchanged: what the heads found is thrown away.",
+        "The output is what attention computed; a block adds x to it outside of the layer.",
+        "return self.out_proj(concat)",
+        rare=True,
+        written=r"(?m)return\s+(x|X|inputs?|hidden_states|embed\w*|src|seq|h|tokens|entrada)\s*$",
     ),
 )

@@ -1,10 +1,12 @@
 """A mistake: one step of the formula exchanged for what people write instead, and the words for it."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
-from regard.mistakes.formula import Case
+from regard.mistakes.formula import RIGHT, Case, Formula
 
 
 def with_heads(case: Case) -> bool:
@@ -21,8 +23,8 @@ def with_mask(case: Case) -> bool:
 class Mistake:
     """One wrong step.
 
-    step is the step of `Formula` that it replaces, and shows the step of a trace where it is first seen. The sentences
-    of `says` may use {head_dim}, {num_heads}, {width}, {d_in}, {T} and {factor}.
+    step is the step of `Formula` that it replaces, also are others, and shows is the step of a trace where it is first
+    seen. The sentences of `says` may use {head_dim}, {num_heads}, {width}, {d_in}, {T} and {factor}.
     """
 
     name: str  # short, as in a class summary: "scale by √d_model"
@@ -36,12 +38,35 @@ class Mistake:
     rare: bool = False  # tried alone only, not in pairs
     family: str = ""  # the name of all mistakes of its kind, where they differ in details only
     hides: bool = False  # is about how hidden scores are written: means nothing in a layer without a mask
+    also: Mapping[str, Callable[..., Any]] = field(default_factory=dict)  # other steps that it replaces
+    written: str = ""  # a pattern of the code: the mistake is not tried where it is not there
+    announced: str = ""  # a pattern: where names or comments say this, it is meant, and no mistake
+
+    @property
+    def acts(self) -> dict[str, Callable[..., Any]]:
+        """Every step that it replaces."""
+        return {self.step: self.act, **self.also}
 
     def describe(self, case: Case) -> str:
         """What it does, with the numbers of this layer."""
         factor = "" if case.factor is None else number_text(case.factor)
         sizes = {"head_dim": case.head_dim, "num_heads": case.num_heads, "width": case.width, "factor": factor}
         return self.says.format(**sizes, T=case.x.shape[1], d_in=case.x.shape[2])
+
+
+def formula_with(mistakes: Iterable[Mistake], base: Formula = RIGHT[0]) -> Formula:
+    """The formula with these mistakes in it."""
+    return replace(base, **{step: act for one in mistakes for step, act in one.acts.items()})
+
+
+def written_in(source: str, mistakes: Iterable[Mistake]) -> tuple[Mistake, ...]:
+    """The mistakes that code with this text can make; all of them where there is no text."""
+    return tuple(one for one in mistakes if not source or not one.written or _is_written(one.written, source))
+
+
+@lru_cache(maxsize=1024)
+def _is_written(pattern: str, source: str) -> bool:
+    return re.search(pattern, source) is not None
 
 
 def number_text(factor: float) -> str:

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
-from regard.mistakes.formula import Case
+from regard.mistakes.formula import Case, compare_all
 from regard.mistakes.mistake import Mistake, with_heads
 
 _WHY = (
@@ -12,6 +13,12 @@ _WHY = (
     "and the softmax neither saturates nor turns flat."
 )
 _FIX = "scores = scores / head_dim**0.5"
+_TEMPERED = r"(?i)temperature|\btau\b|cosine|muP|\bµP|soft[- _]?cap|logit_scale"
+_UNSCALED = (
+    rf"{_TEMPERED}|unscaled|(no|not|without|un)[- ]?(the |a )?(1/sqrt|sqrt|scal(e|ing|ed)\b)|\bT5|luong|"
+    r"(weights|queries|init\w*) (are|is) (already )?(pre-?)?scaled|simplified"
+)
+_INTEGER_WHY = "// rounds down to a whole number: 1 // √d is 0, and 1 // 2 is 0."
 
 
 def _wrong(
@@ -22,11 +29,20 @@ def _wrong(
     rare: bool = False,
     why: str = _WHY,
     fix: str = _FIX,
+    **options: str,
 ) -> Mistake:
     def scale(scores: Tensor, case: Case) -> Tensor:
         return scores * factor(case)
 
-    return Mistake(name, "scale", scale, "scaled", says, why, fix, applies, rare)
+    options = {"announced": _TEMPERED, **options}
+    return Mistake(name, "scale", scale, "scaled", says, why, fix, applies, rare, **options)  # type: ignore[arg-type]
+
+
+def _on_wrong_axes(q: Tensor, k: Tensor, case: Case, axes: tuple[int, int]) -> Tensor:
+    """Queries with keys with other axes than the last two exchanged; without heads, the batch is one of them."""
+    if case.num_heads > 1:
+        return q @ k.transpose(*axes)
+    return (q[:, 0] @ k[:, 0].transpose(*axes))[:, None]
 
 
 MISTAKES = (
@@ -47,8 +63,46 @@ MISTAKES = (
         lambda case: case.head_dim**0.5,
         "The scores are multiplied by √{head_dim}; they are divided by it.",
     ),
-    _wrong("no scale", lambda case: 1.0, "The scores are not divided by √head_dim = √{head_dim}."),
+    _wrong(
+        "no scale",
+        lambda case: 1.0,
+        "The scores are not divided by √head_dim = √{head_dim}.",
+        announced=_UNSCALED,
+    ),
     _wrong("missing root", lambda case: 1 / case.head_dim, "The scores are divided by {head_dim}; it is √{head_dim}."),
+    _wrong(
+        "scaled twice",
+        lambda case: 1 / case.head_dim,
+        "The scores are divided by √{head_dim} twice; once is enough.",
+        why="Divided twice, the scores are too small, and the softmax is nearly flat: scaled_dot_product_attention "
+        "divides by √head_dim itself.",
+    ),
+    *(
+        _wrong(
+            f"integer division in the scale: it is {factor:g}",
+            lambda case, factor=factor: factor,  # type: ignore[misc]
+            says,
+            why=_INTEGER_WHY,
+            family="integer division",
+            written=r"\b1(\.0*)?\s*//",
+        )
+        for factor, says in (
+            (0.0, "The scale is 1 // √{head_dim}, which is 0: every visible token gets the same weight."),
+            (1.0, "The scale is a whole number, 1: the scores are not divided by √head_dim = √{head_dim}."),
+        )
+    ),
+    Mistake(
+        "integer division of the scores",
+        "scale",
+        lambda scores, case: torch.floor(scores / case.head_dim**0.5),
+        "scaled",
+        "The scores are divided by √{head_dim} with //, which makes whole numbers of them.",
+        _INTEGER_WHY,
+        _FIX,
+        lambda case: case.scaled,
+        family="integer division",
+        written=r"//|floor",
+    ),
     _wrong(
         "missing root of d_model",
         lambda case: 1 / case.width,
@@ -93,5 +147,61 @@ MISTAKES = (
         lambda case: not case.scaled,
         why="The scale comes with the projections, one rung later.",
         fix="weights = torch.softmax(scores, dim=-1)",
+    ),
+    Mistake(
+        "scores with the wrong sign",
+        "compare",
+        lambda q, k, case: -compare_all(q, k, case),
+        "scores",
+        "The scores are negated: a token attends most to the keys that are least like its query.",
+        "The softmax gives the largest score the largest weight.",
+        "scores = queries @ keys.mT",
+        lambda case: case.x.shape[1] > 1,
+        written=r"-\s*[\w(.]",
+        announced=r"(?i)distance|dissimilar|repel|negative",
+    ),
+    *(
+        Mistake(
+            name,
+            "compare",
+            act,
+            "scores",
+            says,
+            "A score is the sum of the products of a query and a key, number by number.",
+            "scores = queries @ keys.transpose(-2, -1)",
+            applies,
+            written=written,
+            rare=True,
+        )
+        for name, act, says, applies, written in (
+            (
+                "einsum letters: query and key summed apart",
+                lambda q, k, case: q.sum(-1)[..., None] * k.sum(-1)[..., None, :],
+                "The letters of head_dim differ: the numbers of each query are summed, and those of each "
+                "key, and the sums "
+                "are multiplied.",
+                lambda case: case.head_dim > 1,
+                r"einsum",
+            ),
+            (
+                "keys not transposed",
+                lambda q, k, case: q @ k,
+                "The queries are multiplied by the keys as they are, (T, D) @ (T, D); that runs only "
+                "where there are as many "
+                "tokens as numbers in a head.",
+                lambda case: case.x.shape[1] == case.head_dim,
+                "",
+            ),
+            *(
+                (
+                    "keys transposed on the wrong axes",
+                    lambda q, k, case, axes=axes: _on_wrong_axes(q, k, case, axes),
+                    "The keys are transposed on other axes than the last two, which mixes texts or heads with tokens.",
+                    lambda case: case.x.shape[1] == case.head_dim,
+                    r"\.T\b|\.t\(|transpose|permute|swapaxes|movedim",
+                )
+                for axes in ((-3, -2), (-3, -1))
+            ),
+        )
     ),
 )

@@ -7,19 +7,22 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
-from regard.mistakes import masking, merging, projecting, scaling, splitting
-from regard.mistakes.formula import RIGHT, Case, Formula, Known, hide
-from regard.mistakes.mistake import Mistake
+from regard.mistakes import activating, masking, merging, projecting, scaling, splitting, weighing
+from regard.mistakes.formula import RIGHT, Case, Formula, Known, hide, normalise
+from regard.mistakes.mistake import Mistake, formula_with
 
 MISTAKES: tuple[Mistake, ...] = (
     *projecting.MISTAKES,
     *splitting.MISTAKES,
     *scaling.MISTAKES,
     *masking.MISTAKES,
+    *weighing.MISTAKES,
+    *activating.MISTAKES,
     *merging.MISTAKES,
 )
 TOLERANCE = 1e-5  # of the largest number: code may compute something in float32, such as torch.sqrt(torch.tensor(8.0))
 LARGEST = 2  # mistakes in one explanation
+WITHOUT_MASK = ("no causal mask", "mask argument ignored")
 FILLINGS = ("-inf", "large", "zero", "added")
 FINITE = ("large", "added")  # of a layer in which infinities were replaced by large numbers
 
@@ -41,13 +44,23 @@ def explanations(
 
 
 def explanations_of_size(
-    case: Case, outs: Sequence[Tensor], size: int, tolerance: float, mistakes: Sequence[Mistake] = MISTAKES
+    case: Case,
+    outs: Sequence[Tensor],
+    size: int,
+    tolerance: float,
+    mistakes: Sequence[Mistake] = MISTAKES,
+    having: str = "",
 ) -> list[tuple[int, Variant]]:
-    """All sets of so many mistakes that give one of these outputs, each with the number of that output."""
+    """All sets of so many mistakes that give one of these outputs, each with the number of that output.
+
+    having: only sets with a mistake of this name.
+    """
     known: dict[str, Known] = {}
     samples = [_sample(out) for out in outs]
     result = []
     for variant in variants(case, size, mistakes):
+        if having and not any(one.name == having for one in variant):
+            continue
         simulated = list(outputs(case, variant, known=known))
         for i, out in enumerate(outs):
             if any(_may_be_same(_sample(one), samples[i]) and same(one, out, tolerance) for one in simulated):
@@ -75,8 +88,9 @@ def variants(case: Case, size: int, mistakes: Sequence[Mistake] = MISTAKES) -> l
 
 def compatible(a: Mistake, b: Mistake) -> bool:
     """Can both be made in one layer, and seen? How a mask hides means nothing where there is none."""
-    without_mask = {"no causal mask", "mask argument ignored"}
-    return a.step != b.step and not (a.name in without_mask and b.hides) and not (b.name in without_mask and a.hides)
+    if a.acts.keys() & b.acts.keys():
+        return False
+    return not (a.name in WITHOUT_MASK and b.hides) and not (b.name in WITHOUT_MASK and a.hides)
 
 
 def outputs(
@@ -87,13 +101,14 @@ def outputs(
     known: steps of other variants of this case, by filling.
     """
     known = {} if known is None else known
-    changes = {one.step: one.act for one in variant}
-    is_either = case.num_heads > 1 and not {"split", "merge"} & set(changes) and len(variant) < LARGEST
+    changed = {step for one in variant for step in one.acts}
+    is_either = case.num_heads > 1 and not {"split", "merge"} & changed and len(variant) < LARGEST
     for base in RIGHT if is_either else RIGHT[:1]:
-        formula = replace(base, **changes)
+        formula = formula_with(variant, base)
         for filling in _fillings(case, formula, fillings):
             try:
-                yield formula(replace(case, filling=filling), known.setdefault(filling, {}))
+                written = case if filling == case.filling else replace(case, filling=filling)
+                yield formula(written, known.setdefault(filling, {}))
             except (RuntimeError, ValueError):  # these weights have no place in this variant
                 break
 
@@ -101,8 +116,11 @@ def outputs(
 def _fillings(case: Case, formula: Formula, fillings: Sequence[str]) -> Sequence[str]:
     """How hidden scores may be written; it shows where a row, or another axis of the softmax, has nothing to see."""
     visible = formula.see(case)
-    alike = bool(visible.any(-1).all()) and formula.hide is hide
-    return fillings[:1] if alike or bool(visible.all()) else fillings
+    alike = bool(visible.any(-1).all()) and formula.hide is hide and formula.normalise is normalise
+    if alike or bool(visible.all()):
+        return fillings[:1]
+    has_zeros = formula.hide is hide and not bool(visible.any(-1).all())
+    return fillings if has_zeros else [one for one in fillings if one != "zero"]
 
 
 def same(a: Tensor, b: Tensor, tolerance: float = TOLERANCE) -> bool:
