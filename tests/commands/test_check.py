@@ -97,7 +97,7 @@ def test_an_error_at_the_end_of_a_file_is_a_note(homework):
     homework.write_text(right_layers()["einsum"] + "\nMultiHeadAttention(3)\n")
     result = check(homework)
     assert result.exit_code == 0
-    assert "The file itself ends with an error in line 34: TypeError" in " ".join(result.output.split())
+    assert "Line 34 was skipped: TypeError" in " ".join(result.output.split())
 
 
 def test_constructor_arguments_and_names_can_be_given(homework):
@@ -110,10 +110,12 @@ def test_constructor_arguments_and_names_can_be_given(homework):
     for ours, odd in (("wq", "alpha"), ("wk", "beta"), ("wv", "gamma"), ("wo", "delta")):
         source = source.replace(ours, odd)
     homework.write_text(source)
-    assert check(homework).exit_code == 2
+    assert "3 heads of 7" in check(homework).output  # a run of it tells what is what
     names = "W_query=alpha,W_key=beta,W_value=gamma,out_proj=delta"
-    result = check(homework, "--set", "groove=3", "--names", names)
-    assert (result.exit_code, "is right" in result.output) == (0, True)
+    result = check(homework, "--set", "groove=2", "--names", names)
+    assert (result.exit_code, "is right: causal multi-head attention, 2 heads" in result.output) == (0, True)
+    result = check(homework, "--names", "W_query=beta,W_key=alpha,W_value=gamma,out_proj=delta")
+    assert (result.exit_code, "the queries are made with W_key" in result.output) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -185,7 +187,7 @@ def test_a_file_that_ends_its_process_cannot_be_checked(homework):
     ("name", "message"),
     [
         ("none.py", "No such file"),
-        ("folder", "is not a Python file; give FILE.py or FILE.py:CLASS"),
+        ("folder", "is not a Python file or a notebook; give FILE.py or FILE.ipynb"),
         ("homework.py:No", "has no No; it has MultiHeadAttention"),
     ],
 )

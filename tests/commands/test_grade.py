@@ -22,7 +22,7 @@ def answer(monkeypatch, result):
 
     def graded(*arguments, **options):
         calls.append((arguments, options))
-        if isinstance(result, Exception):
+        if isinstance(result, BaseException):
             raise result
         return result
 
@@ -47,7 +47,10 @@ def test_a_class_is_graded_and_written_to_files(tmp_path, monkeypatch):
     assert result.exit_code == 0, result.output
     (((folder, answers), options),) = calls
     assert (folder, answers) == (str(tmp_path), GradeKey(seed=5, task="causal self-attention"))
-    assert {**options, "progress": None} == {"seconds": 30.0, "workers": 2, "unprotected": False, "progress": None}
+    assert {**options, "progress": None} == {
+        "seconds": 30.0, "workers": 2, "unprotected": False, "progress": None,
+        "out": None, "again": False, "one": False,
+    }  # fmt: skip
     assert "  ✗  ben.py        no scale (line 13)" in result.output
     assert "2 submissions: 1 right, 1 wrong." in result.output
     assert files[0].read_text().splitlines()[2].startswith("ben.py,wrong,no scale,13,")
@@ -83,7 +86,25 @@ def test_missing_protection_is_named_with_the_flag(tmp_path, monkeypatch):
         (("--time", "0"), "--time 0 must be greater than 0"),
         (("--workers", "0"), "--workers 0 must be at least 1"),
         (("--csv", "nowhere/g.csv"), "--csv nowhere/g.csv: nowhere is no folder; make it first"),
+        (("--html", "."), "--html .: a folder has that name; choose another"),
+        (("--again",), "--again needs --out DIR: without it, everything is checked anyway"),
     ],
 )
 def test_wrong_options_are_named(tmp_path, flags, says):
     assert str(grade(tmp_path, *flags).exception) == says
+
+
+def test_results_go_to_a_folder_and_are_gone_on_with(tmp_path, monkeypatch):
+    calls = answer(monkeypatch, REPORT)
+    result = grade(tmp_path, "--out", tmp_path / "out", "--again", "--one")
+    options = calls[0][1]
+    assert (options["out"], options["again"], options["one"]) == (str(tmp_path / "out"), True, True)
+    assert f"Written: {tmp_path}/out/grades.csv, results.json, similar.csv, feedback, gradescope" in result.output
+
+
+def test_ctrl_c_says_where_the_results_are_and_how_to_go_on(tmp_path, monkeypatch):
+    answer(monkeypatch, KeyboardInterrupt())
+    result = grade(tmp_path, "--out", "results")
+    assert "Stopped. What was checked is in results; the same command goes on from there." in result.output
+    assert result.exit_code != 0
+    assert "Stopped" not in grade(tmp_path).output

@@ -10,20 +10,28 @@ from regard.commands.shared.options import argument, option
 from regard.commands.terminal.progress import progress_bar
 from regard.show.terminal.table import terminal_width
 from regard.support.drawing import as_page, as_text
-from regard.support.files import atomically
+from regard.support.files import atomically, check_writable
 
 
 def grade(
-    folder: Annotated[str, argument("Holds a .py file or a folder for each student.", metavar="FOLDER")],
+    folder: Annotated[
+        str, argument("Holds a .py, .ipynb or .zip file, or a folder, for each student.", metavar="FOLDER")
+    ],
     key: Annotated[
-        str | None, option("Class name, task, hidden sizes and seed. [default: none]", metavar="KEY.toml")
+        str | None, option("Tasks, points, hidden sizes and seed, roster. [default: none]", metavar="KEY.toml")
+    ] = None,
+    out: Annotated[
+        str | None,
+        option("Write grades, feedback and Gradescope's files; go on from there. [default: off]", metavar="DIR"),
     ] = None,
     csv: Annotated[str | None, option("Write CSV. [default: off]", "--csv", metavar="FILE")] = None,
     as_json: Annotated[str | None, option("Write JSON. [default: off]", "--json", metavar="FILE")] = None,
     html: Annotated[str | None, option("Write a page. [default: off]", "--html", metavar="FILE")] = None,
-    seconds: Annotated[
-        float, option("Time for each submission, all experiments together.", "--time", metavar="SECONDS")
-    ] = 10.0,
+    seconds: Annotated[float, option("Time for each task of a submission.", "--time", metavar="SECONDS")] = 10.0,
+    again: Annotated[
+        bool, option("Check everything again, not only what has changed. [default: off]", "--again")
+    ] = False,
+    one: Annotated[bool, option("FOLDER is one submission. [default: off]", "--one")] = False,
     workers: Annotated[int | None, option("Submissions checked at a time. [default: one for each processor]")] = None,
     unprotected: Annotated[
         bool, option("Run even where a layer of protection is missing. [default: off]", "--unprotected")
@@ -34,13 +42,15 @@ def grade(
     Exit status: 0 all were checked, 1 some could not be checked.
     """
     for flag, path in (("--csv", csv), ("--json", as_json), ("--html", html)):
-        if path is not None and not Path(path).parent.is_dir():
-            raise ValueError(f"{flag} {path}: {Path(path).parent} is no folder; make it first")
+        if path is not None:
+            check_writable(path, flag)
+    if again and out is None:
+        raise ValueError("--again needs --out DIR: without it, everything is checked anyway")
     if not seconds > 0:
         raise ValueError(f"--time {seconds:g} must be greater than 0")
     if workers is not None and workers < 1:
         raise ValueError(f"--workers {workers} must be at least 1")
-    from regard.school.grading.grade import CheckerEnded
+    from regard.school.grading.checker import CheckerEnded
     from regard.school.grading.grade import grade as grade_folder
     from regard.school.grading.key import read_key
     from regard.school.sandbox.protection import ProtectionMissing
@@ -49,15 +59,22 @@ def grade(
     try:
         with progress_bar("grading") as advance:
             options: dict[str, Any] = {"workers": workers, "unprotected": unprotected, "progress": advance}
+            options |= {"out": out, "again": again, "one": one}
             report = grade_folder(folder, answers, seconds=seconds, **options)
     except ProtectionMissing as missing:
         raise ValueError(f"{missing}. To run submissions without it: --unprotected") from None
+    except KeyboardInterrupt:
+        if out is not None:
+            typer.echo(f"  Stopped. What was checked is in {out}; the same command goes on from there.", err=True)
+        raise
     except CheckerEnded as error:
         raise ValueError(f"nothing was graded, because the checker did not start: {error}") from None
     typer.echo(f"\n{as_text(report, terminal_width())}\n")
     _write(csv, report.as_csv())
     _write(as_json, json.dumps(report.as_json(), indent=2, ensure_ascii=False) + "\n")
     _write(html, as_page(report, f"Grades of {Path(folder).resolve().name}"))
+    if out is not None:
+        typer.echo(f"  Written: {out}/grades.csv, results.json, similar.csv, feedback, gradescope")
     raise typer.Exit(1 if report.count("unchecked") else 0)
 
 

@@ -3,15 +3,21 @@
 import io
 import re
 import sys
+import unicodedata
 from pathlib import Path
 
 import pytest
 
 import regard
 from regard.commands.terminal.ascii import SUPERSCRIPTS, SYMBOLS, use_ascii_where_needed
+from regard.school.check.learner_code import text_hints
+from regard.support import vocabulary
 
 # In comments, docstrings and tests of what a model may read; printed by no command.
 NOT_PRINTED = set("猫黑が座った👩öß🐈ïéĠÿ®¬¡ᵢⱼ₂⁻½Φ＝＋－＠")
+# Letters of the words that are sought in the names and comments of learners' files.
+SOUGHT = "".join(Path(words.__file__).read_text() for words in (vocabulary, text_hints))
+NOT_PRINTED |= {c for c in SOUGHT if unicodedata.category(c)[0] in "LM"} | set("µê")
 
 
 def stream(encoding):

@@ -23,6 +23,7 @@ NAMES = {
     "mask off by one: diagonal hidden": ("mask off by one: the token itself hidden",),
     "scale by √d_model": ("scale by √d_model", "scale by √d_in"),
     "no or unused output projection": ("no output projection", "unused output projection"),
+    "no causal mask": ("no causal mask", "result not assigned"),
     "hard-coded sizes": ("hard-coded sizes", "scale is a constant"),
     "−1e9 overflowing in fp16": ("−1e9 overflows in fp16",),
     "in-place change of the caller's input or mask": ("in-place change of the caller's ",),
@@ -30,16 +31,25 @@ NAMES = {
 }
 # Mistakes outside the list that have a name all the same, and a true one.
 BEYOND = {
+    "unlisted_double_softmax.py": "softmax twice",
     "tokens_first_by_mistake.py": "attention over the batch instead of the tokens",
     "unlisted_q_as_values.py": "one projection used twice: the values are made with W_key",
     "unlisted_value_cumsum.py": "hidden scores set to 0",
+    "unlisted_sigmoid.py": "sigmoid in place of the softmax",
+    "unlisted_out_twice.py": "output projection applied twice",
+    "unlisted_abs_scores.py": "activation inside: abs of the scaled scores",
+    "unlisted_bias_dropped.py": "bias left out: of the queries, keys and values",
+    "unlisted_exp_no_normalise.py": "softmax over all numbers",
+    "unlisted_log_softmax.py": "log-softmax for softmax",
     "block_no_residual.py": "no residual around the attention",
 }
+# Outside the list, and another mechanism for all that anybody can say: these are not checked.
+NOT_CHECKED = {"unlisted_top_k.py", "unlisted_temperature.py"}
 # A missing super().__init__() stands nowhere: the line of its __init__ is as good as that of the assignment that fails.
 LINES = {"super_missing.py": {6}, "super_not_called.py": {7}}
 # Right lines are the bar, and these miss it: the view is in another method than the call that shows it; a product of
-# the batch is told at the product, not at the permute before it.
-ELSEWHERE = {"assignment_no_transpose.py", "tokens_first_by_mistake.py"}
+# the batch is told at the product, not at the permute before it; of three biases, the first that is left out.
+ELSEWHERE = {"assignment_no_transpose.py", "tokens_first_by_mistake.py", "unlisted_bias_dropped.py"}
 
 
 def is_called(expected, name):
@@ -60,6 +70,9 @@ def test_a_layer_of_the_first_run_keeps_its_verdict(row):
     if expected.startswith("right"):
         assert mistakes == []
         assert all(verdict.is_right or " or " in expected for verdict in verdicts)
+        return
+    if row["file"] in NOT_CHECKED:
+        assert {verdict.status for verdict in verdicts} == {"unchecked"}
         return
     lines = LINES.get(row["file"]) or {int(line) for line in row["lines"].split()}
     if expected.startswith("not in the list"):

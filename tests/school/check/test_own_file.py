@@ -54,11 +54,11 @@ def test_a_file_is_checked_here_by_its_layers_or_by_a_name(homework):
         assert [one.name for one in verdict.mistakes] == ["scale by √d_model"]
 
 
-def test_an_error_at_the_end_is_a_note_and_at_the_beginning_a_finding(homework):
+def test_an_error_is_a_note_and_where_there_is_nothing_else_a_finding(homework):
     homework.write_text(right_layers()["einsum"] + "\n1 / 0\n")
     (verdict,) = check_here(homework, "", Request())
-    assert verdict.notes == ["The file itself ends with an error in line 34: ZeroDivisionError: division by zero"]
-    homework.write_text("1 / 0\n" + right_layers()["einsum"])
+    assert (verdict.status, verdict.notes) == ("right", ["Line 34 was skipped: ZeroDivisionError: division by zero."])
+    homework.write_text("1 / 0\n")
     (verdict,) = check_here(homework, "MultiHeadAttention", Request())
     assert [(one.says, one.line, one.code) for one in verdict.findings] == [
         ("The file does not run: ZeroDivisionError: division by zero.", 1, "1 / 0")
@@ -86,5 +86,5 @@ def test_how_its_process_ended_is_why_it_could_not_be_checked(homework):
 def test_what_is_wrong_with_the_options_is_raised(homework):
     with pytest.raises(ValueError, match="it has no No"):
         check_file(homework, "No", AnsweringWorker(outcome("failed", "It raised ValueError: it has no No")))
-    with pytest.raises(ValueError, match="is not a Python file"):
+    with pytest.raises(ValueError, match="is not a Python file or a notebook"):
         check_file(homework.parent, "", AnsweringWorker(None))

@@ -3,6 +3,7 @@ import torch
 from regard.school.check.check import check
 from regard.school.check.compare.constructor_arguments import PROBES
 from regard.school.check.compare.experiment import experiment
+from regard.school.check.learner_code.protocol import Failure
 from regard.school.check.learner_code.subject import LocalSubject
 from regard.school.check.request import FLAGS, IN_KEY, IN_PYTHON, Request
 
@@ -10,6 +11,7 @@ from regard.school.check.request import FLAGS, IN_KEY, IN_PYTHON, Request
 class Odd(torch.nn.Module):
     def __init__(self, groove):
         super().__init__()
+        assert groove == "a secret"
 
     def forward(self, x):
         return x
@@ -25,7 +27,8 @@ class Unnamed(torch.nn.Module):
 
 
 def problem(target, spelling):
-    return experiment(LocalSubject(target), PROBES[0], 0, Request(spelling=spelling)).problem
+    result = experiment(LocalSubject(target), PROBES[0], 0, Request(spelling=spelling))
+    return result.problem or result.unread
 
 
 def test_every_sentence_that_asks_for_something_is_spelled_as_it_is_given():
@@ -42,3 +45,12 @@ def test_a_check_in_python_names_arguments():
 def test_a_key_has_entries_for_weights():
     weights = "W_query = …, W_key = …, W_value = …, out_proj = … under [weights] in the key"
     assert problem(Unnamed, IN_KEY).endswith(f"Say it: {weights}")
+
+
+def test_a_refusal_is_told_with_its_line_and_a_remedy():
+    failed = Failure("ValueError", "too small\nby far", 7)
+    says = "it refuses everything that was tried: ValueError: too small (line 7); give another value: --set dim=…"
+    assert Request().ask_for_others(failed, ["dim"]) == says
+    assert Request().ask_for_others(Failure("AssertionError", ""), []) == (
+        "it refuses everything that was tried: AssertionError"
+    )

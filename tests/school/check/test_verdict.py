@@ -15,6 +15,12 @@ def test_a_warning_does_not_make_a_layer_wrong():
     assert Verdict("A", "attention", [WARNING, MISTAKE]).mistakes == [MISTAKE]
 
 
+def test_json_tells_what_was_tried_and_what_could_not_be():
+    written = Verdict("A", "attention", checked=["values"], not_checked=["padding: it fails"]).as_json()
+    assert written["checked"] == ["values"]
+    assert written["not_checked"] == ["padding: it fails"]
+
+
 def test_json_has_the_fix_only_with_the_solution():
     verdict = Verdict("A", "attention", [MISTAKE])
     assert "fix" not in verdict.as_json()["findings"][0]

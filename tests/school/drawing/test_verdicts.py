@@ -2,6 +2,8 @@ import torch
 
 from regard.school.check.verdict import Example, Finding, Verdict
 from regard.school.grading.class_report import ClassReport, Grade, GradedMistake
+from regard.school.grading.rubric import PartScore, TaskScore
+from regard.school.grading.similar import SimilarPair
 from regard.school.sandbox.protection import ProtectionReport
 from regard.support.drawing import as_page, as_text
 
@@ -50,6 +52,16 @@ def test_a_mistake_is_told_with_its_line_its_numbers_and_why():
         "    A score is a sum of head_dim products.\n\n"
         "    Checked as multi-head attention, 3 heads of 7; built with d_model=21."
     )
+
+
+def test_what_was_tried_of_a_right_layer_is_one_line_and_what_could_not_be_is_another():
+    tried = {"checked": ["values", "gradients"], "not_checked": ["lengths: of more than 5 tokens"]}
+    assert as_text(wrong(**tried), 80) == (
+        "  ✓ MultiHeadAttention is right: multi-head attention, 3 heads of 7\n\n"
+        "    Checked: values, gradients.\n\n"
+        "    Not checked: lengths: of more than 5 tokens."
+    )
+    assert "gradients" not in as_text(wrong(SCALE, **tried), 80)  # a mistake shows in everything that comes after it
 
 
 def test_the_right_line_is_shown_on_request():
@@ -137,3 +149,37 @@ def test_the_page_is_one_escaped_document_without_addresses():
     assert "Line 7: x = &#x27;&amp;&#x27;" in page
     assert "http:" not in page
     assert "https:" not in page
+
+
+SCORED = ClassReport(
+    [
+        Grade("ana.py", "right", "A: attention", points=7.5,
+              scores=(TaskScore("A", (PartScore("all", "right", 8, 8),)),)),
+        Grade("", "missing", problem="nothing handed in", student="eva", points=5.0, override="points 5, not 0: oral",
+              scores=(TaskScore("A", (PartScore("all", "wrong", 0, 8),)),), notes=("not in time",)),
+    ],
+    has_points=True,
+    ignored=[".DS_Store", "Thumbs.db"],
+    similar=[SimilarPair("ana.py", "ben.py", 91)] * 21,
+)  # fmt: skip
+
+
+def test_points_students_and_similar_code_are_in_the_table():
+    lines = as_text(SCORED, 80).splitlines()
+    assert lines[:3] == [
+        "     submission    points    verdict",
+        "  ✓  ana.py        7.5 of 8  A: attention",
+        "  –  eva           5* of 8   nothing handed in",
+    ]
+    assert lines[4:6] == ["  similar  look yourself", "  91 %     ana.py         ben.py"]
+    assert lines[25] == "  … and 1 more pairs"
+    assert " ".join(" ".join(lines[27:]).split()) == (
+        "1 submission: 1 right. 1 student handed in nothing. * changed by hand. Ignored: .DS_Store, Thumbs.db."
+    )
+
+
+def test_points_notes_and_every_similar_pair_are_on_the_page():
+    page = as_page(SCORED, "Grades")
+    assert "5* of 8" in page
+    assert "not in time. Changed by hand: points 5, not 0: oral." in page
+    assert page.count("91 %") == 21

@@ -55,7 +55,7 @@ def test_the_exercise_of_these_tests_is_sound(exercise):
         (Layer("L", mistakes=[MISTAKES[0]]), "L: .*: a known mistake has this name"),
         (
             Layer("L", mistakes=[Mistake("m", "think", max, "out", "s", "w", "f")]),
-            r"L: m: step \(think\) must be one of project, split",
+            r"L: m: step \(think\) must be one of read, project",
         ),
     ],
 )

@@ -13,15 +13,19 @@ from typing import Any
 
 import torch
 
-from regard.school.check.behaviours.behaviours import changes_arguments, observe_behaviours
+from regard.school.check.behaviours.behaviours import explain_unknown, observe_behaviours
 from regard.school.check.behaviours.block_wiring import check_wiring
+from regard.school.check.behaviours.padding import hides_padding
 from regard.school.check.compare import attempts
-from regard.school.check.compare.experiment import Experiment
+from regard.school.check.compare.experiment import Attempt, Experiment
 from regard.school.check.compare.small_functions import check_small
 from regard.school.check.explain import findings
 from regard.school.check.explain.exceptions import explain_crash
-from regard.school.check.learner_code.subject import InsideSubject, LocalSubject, Subject, is_function
-from regard.school.check.learner_code.text_hints import is_tokens_first, small_kind
+from regard.school.check.explain.mechanisms import announced, other_mechanism, without_comparison
+from regard.school.check.explain.plainness import beyond_the_formula, extra
+from regard.school.check.explain.run_findings import wrong_parts
+from regard.school.check.learner_code.subject import InsideSubject, LocalSubject, NotHere, Subject, is_function
+from regard.school.check.learner_code.text_hints import is_batch_first, is_tokens_first, small_kind
 from regard.school.check.request import IN_PYTHON, Request
 from regard.school.check.verdict import Verdict, with_code
 from regard.support.torch_threads import limit_threads
@@ -38,13 +42,13 @@ def check(
 ) -> Verdict:
     """Check an attention layer that somebody wrote: right, or which mistake it makes, and where.
 
-    >>> class Unscaled(torch.nn.Module):
+    >>> class Attention(torch.nn.Module):
     ...     def __init__(self, d_in, d_out):
     ...         super().__init__()
     ...         self.W_q, self.W_k, self.W_v = (torch.nn.Linear(d_in, d_out) for _ in range(3))
     ...     def forward(self, x):
     ...         return torch.softmax(self.W_q(x) @ self.W_k(x).mT, dim=-1) @ self.W_v(x)
-    >>> check(Unscaled).mistakes[0].name
+    >>> check(Attention).mistakes[0].name
     'no scale'
 
     It takes a class, which is built at several sizes, or a module as it is. Whatever computes the formula is right,
@@ -67,11 +71,15 @@ def check(
 
 def check_subject(subject: Subject, request: Request) -> Verdict:
     """Check something that runs here or elsewhere: attention, or what is around it, too."""
-    with limit_threads(1):  # much quicker for small tensors
-        wiring = None if is_function(subject) else check_wiring(subject, request)
-        verdict = _check_attention(subject if wiring is None else InsideSubject(subject, wiring.attention), request)
+    try:
+        with limit_threads(1):  # much quicker for small tensors
+            wiring = None if is_function(subject) else check_wiring(subject, request)
+            verdict = _check_attention(subject if wiring is None else InsideSubject(subject, wiring.attention), request)
+    except NotHere as missing:
+        return Verdict(subject.described["name"], "", file=subject.file, problem=f"it needs {missing}")
     if wiring is not None:
         verdict.findings += wiring.findings
+        verdict.not_checked += ["the wiring around it"] if wiring.note else []
         verdict.notes += [wiring.note] if wiring.note else []
     verdict.file = subject.file
     verdict.findings = with_code(verdict.findings, subject.source)
@@ -86,13 +94,32 @@ def _check_attention(subject: Subject, request: Request) -> Verdict:
     verdict = Verdict(name, "an attention layer", problem=attempt.problem, sizes=attempt.built.sizes)
     if attempt.built.guessed and not attempt.is_explained and not attempt.problem:  # the guess may be wrong
         verdict.problem = request.ask_for_arguments(attempt.built.guessed)
+    if verdict.problem and (found := findings.shown_by_code(attempt)):
+        verdict.problem, verdict.findings = "", found
+        return verdict
     if verdict.problem:
         return verdict
     if attempt.failed is not None:
-        verdict.findings = [explain_crash(attempt)]
-        even = None if verdict.mistakes[0].name else attempts.at_even_sizes(subject, request)
-        attempt = even or attempt
+        return _crashed(attempt, verdict)
     return _compared(attempt, verdict) if isinstance(attempt, Experiment) else verdict
+
+
+def _crashed(attempt: Attempt, verdict: Verdict) -> Verdict:
+    """The verdict on a layer that failed: a mistake with a name, or as it is at sizes at which it runs."""
+    subject = attempt.subject
+    verdict.findings = findings.shown_by_code(attempt) or [explain_crash(attempt)]
+    other = other_mechanism(subject.source, verdict.name, attempt.observation) or without_comparison(attempt)
+    if other:
+        verdict.problem, verdict.findings = f"another mechanism: {other}; not checked", []
+        return verdict
+    if verdict.mistakes[0].name:
+        return _compared(attempt, verdict) if isinstance(attempt, Experiment) else verdict
+    if (even := attempts.at_even_sizes(subject, attempt.request)) is not None:
+        return _compared(even, verdict)
+    if what := extra(attempt):
+        verdict.problem = f"it has {what} beside the formula, and could not be called: {verdict.mistakes[0].says}"
+        verdict.findings = []
+    return verdict
 
 
 def _compared(result: Experiment, verdict: Verdict) -> Verdict:
@@ -100,29 +127,47 @@ def _compared(result: Experiment, verdict: Verdict) -> Verdict:
     if result.call.layout == "tokens first" and not is_tokens_first(result.text, result.observation.contents):
         verdict.task, verdict.findings = findings.describe_task(result), [findings.attends_over_the_batch(result)]
         return verdict
+    if (
+        result.call.layout == "one text"
+        and is_batch_first(result.text)
+        and (failed := attempts.fails_for_a_batch(result))
+    ):
+        verdict.findings = [explain_crash(failed)]
+        return verdict
+    return _explained(result, verdict)
+
+
+def _explained(result: Experiment, verdict: Verdict) -> Verdict:
+    """The verdict on what it computes, with a mask and without one, here and at other sizes."""
     masked = attempts.attempt_with_mask(result)
     if masked is not None and masked.is_explained and result.names and "no causal mask" in result.names[0]:
         result, masked = masked, None  # it hides what its caller says
-    result = replace(attempts.with_constant_scale(result), masked=masked)
+    result = replace(attempts.with_constant_scale(result), masked=None if hides_padding(result, masked) else masked)
     if result.is_explained and not result.is_right and not attempts.is_confirmed(result):
         result = replace(result, variants=None)
     verdict.task, verdict.notes = findings.describe_task(result), findings.notes_on(result)
     if result.is_explained:
         return _with_behaviours(result, verdict)
-    verdict.findings = list(changes_arguments(result))
+    verdict.findings = findings.shown_by_code(result) or wrong_parts(result) or explain_unknown(result)
     if not verdict.findings:
         unknown = findings.unknown_difference(result)
-        verdict.problem = findings.beyond_the_formula(result.text, unknown)
+        other = other_mechanism(result.subject.source, verdict.name, result.seen)
+        verdict.problem = f"another mechanism: {other}; not checked" if other else ""
+        verdict.problem = verdict.problem or beyond_the_formula(result, unknown)
         verdict.findings = [] if verdict.problem else [unknown]
     return verdict
 
 
 def _with_behaviours(result: Experiment, verdict: Verdict) -> Verdict:
     """What is wrong in the values, and what they cannot show; one error hides its consequences."""
-    mistakes, others, extension = findings.mistakes_in_values(result), observe_behaviours(result), result.extension
+    mistakes, observed, extension = findings.mistakes_in_values(result), observe_behaviours(result), result.extension
+    others = observed.findings
     if mistakes:
         others = [one for one in others if one.name and one.name != "hard-coded sizes"]
     verdict.findings = [*mistakes, *others]
+    verdict.checked, verdict.not_checked = ["values", *observed.checked], observed.not_checked
+    if said := announced(result.first, result.subject.source, verdict.name):
+        verdict.problem = f"another mechanism, as it says: {said}; not checked"
     if extension is not None and extension.unknown and not verdict.mistakes:
         what = extension.what.removesuffix(".")
         verdict.problem = f"{what[0].lower()}{what[1:]}; {extension.unknown}. Everything else in it is right."

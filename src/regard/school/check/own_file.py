@@ -6,19 +6,20 @@ The file is loaded once, and all of the check happens there. For other people's 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from regard.school.check.behaviours.block_wiring import check_wiring
-from regard.school.check.check import check_subject
-from regard.school.check.learner_code.loading import Loaded, load_file, read_source
-from regard.school.check.learner_code.submission import DOES_NOT_RUN, own_limits
+from regard.school.check.learner_code.loading import load_file
+from regard.school.check.learner_code.submission import own_limits
 from regard.school.check.request import Request
-from regard.school.check.verdict import Example, Finding, Verdict, with_code
+from regard.school.check.verdict import Example, Finding, Verdict
+from regard.school.check.whole_file import NOTHING, check_all
+from regard.school.sandbox.modules import neighbours
+from regard.school.sandbox.source_text import read_source, with_cells
 from regard.school.sandbox.worker import Job, Worker
 
 DRIVER = """
@@ -42,7 +43,7 @@ def check_file(
 
     The options are those of `check`; arguments are plain values.
     """
-    read_source(path)  # what cannot be read is said before anything is started
+    source = read_source(path)  # what cannot be read is said before anything is started
     request = repr({"causal": causal, "own": dict(arguments or {}), "names": dict(names or {})})
     values = {"path": str(path), "name": name, "request": request}
     outcome = worker.run(Job(path, DRIVER, {}, values, limits=own_limits(seconds), loads=False))
@@ -52,6 +53,7 @@ def check_file(
     if failure is not None and outcome.word == "failed" and failure.type == "ValueError":
         raise ValueError(failure.message)  # about the file or the options; an error of the learner's code is a finding
     problem = f"{outcome.word}: {outcome.sentence}"
+    problem = with_cells(problem, source)
     if outcome.word == "failed":
         problem = f"the check itself failed ({outcome.sentence.removeprefix('It raised ')})"
     return [Verdict(name or path.name, "", file=str(path), problem=problem)]
@@ -65,34 +67,11 @@ def drive_here(values: Mapping[str, Any]) -> tuple[dict[str, Tensor], list[Any]]
 
 def check_here(path: Path, name: str, request: Request) -> list[Verdict]:
     """The verdicts on a file, in this process."""
-    loaded = load_file(path)
-    subjects = loaded.subjects(name) if not (loaded.problem and name and name not in vars(loaded.module)) else []
-    verdicts = [check_subject(subject, request) for subject in subjects]
-    if not name and verdicts:
-        verdicts += _wholes(loaded, request, verdicts[-1])
-    if loaded.problem and verdicts:
-        where = f" in line {loaded.line}" if loaded.line else ""
-        verdicts[0].notes.append(f"The file itself ends with an error{where}: {loaded.problem}")
-    if verdicts:
-        return verdicts
-    nothing = Verdict(name or path.name, "", file=str(path))
-    if loaded.problem:
-        finding = DOES_NOT_RUN.found(f"The file does not run: {loaded.problem}.", loaded.line)
-        nothing.findings = with_code([finding], loaded.source)
-    else:
-        nothing.problem = "it defines no attention layer; say which class or function: FILE.py:NAME"
-    return [nothing]
-
-
-def _wholes(loaded: Loaded, request: Request, attention: Verdict) -> Iterator[Verdict]:
-    """Verdicts on what is wrong around the attention, in the blocks and models of the file; what is right is a note."""
-    for subject in loaded.wholes():
-        wiring = check_wiring(subject, request)
-        if wiring is not None and wiring.findings:
-            findings = with_code(wiring.findings, subject.source)
-            yield Verdict(subject.described["name"], "a block", findings, file=subject.file)
-        elif wiring is not None and wiring.note and wiring.note not in attention.notes:
-            attention.notes.append(wiring.note)
+    with neighbours(str(path)):
+        verdicts = list(check_all(load_file(path), request, name))
+    for verdict in verdicts:
+        verdict.problem += "; say which class or function: FILE.py:NAME" if verdict.problem == NOTHING else ""
+    return verdicts
 
 
 def write_verdicts(verdicts: Sequence[Verdict]) -> tuple[dict[str, Tensor], list[Any]]:

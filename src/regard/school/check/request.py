@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from regard.mistakes.mistake import Mistake
 from regard.school.check.compare.constructor_arguments import PROBES, ProbeSizes
+from regard.school.check.learner_code.protocol import Failure
 
 
 class RemedySpelling(NamedTuple):
@@ -44,3 +45,10 @@ class Request:
         """Why a class could not be built, and how to give what is missing."""
         ask = f"give a value: {self.spelling.argument % names[0]}"
         return f"its constructor takes {', '.join(names)}, and nothing is known of that; {ask}"
+
+    def ask_for_others(self, failed: Failure, names: Sequence[str]) -> str:
+        """Why a class or its forward refused everything that was tried, and how to give something else."""
+        says = f"{failed.type}: {failed.message}".strip().splitlines()[0].rstrip(": ")
+        where = f" (line {failed.line})" if failed.line else ""
+        ask = f"; give another value: {self.spelling.argument % names[0]}" if names else ""
+        return f"it refuses everything that was tried: {says}{where}{ask}"

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from regard.mistakes.formula import Case
 from regard.mistakes.mistake import Mistake
+from regard.school.sandbox.source_text import cell_and_line, with_cells
 from regard.support.drawing import as_text
 
 
@@ -36,6 +37,12 @@ class Finding:
     code: str = ""  # the text of that line
     example: Example | None = None
     is_warning: bool = False
+    cell: int = 0  # of a notebook: the line is one of this cell
+
+    @property
+    def place(self) -> str:
+        """Where it is, in words."""
+        return f"cell {self.cell}, line {self.line}" if self.cell else f"line {self.line}"
 
     def found(self, says: str, line: int = 0, **changes: Any) -> Finding:
         """A known mistake in a learner's layer; changes: other fields."""
@@ -57,9 +64,16 @@ def simulated(mistake: Mistake, case: Case, line: int = 0, example: Example | No
 
 
 def with_code(findings: Iterable[Finding], source: str) -> list[Finding]:
-    """The findings, each with the text of its line."""
+    """The findings, each with the text of its line, and with its cell where the text is a notebook's."""
     lines = source.splitlines()
-    return [replace(one, code=lines[one.line - 1].strip()) if 0 < one.line <= len(lines) else one for one in findings]
+
+    def placed(one: Finding) -> Finding:
+        if one.code or not 0 < one.line <= len(lines):
+            return one
+        cell, line = cell_and_line(source, one.line)
+        return replace(one, code=lines[one.line - 1].strip(), line=line, cell=cell, says=with_cells(one.says, source))
+
+    return [placed(one) for one in findings]
 
 
 @dataclass
@@ -74,6 +88,8 @@ class Verdict:
     problem: str = ""  # why it could not be checked
     shows_fix: bool = False
     sizes: dict[str, Any] = field(default_factory=dict)  # what it was built with
+    checked: list[str] = field(default_factory=list)  # what was tried: values, batches, gradients …
+    not_checked: list[str] = field(default_factory=list)  # what it offers and could not be tried, with the reason
 
     @property
     def mistakes(self) -> list[Finding]:
@@ -101,8 +117,8 @@ class Verdict:
         del result["shows_fix"]
         for one in result["findings"]:
             one["kind"] = "warning" if one.pop("is_warning") else "mistake"
-            if not self.shows_fix:
-                del one["fix"]
+            for name, is_shown in {"fix": self.shows_fix, "cell": one["cell"]}.items():
+                one.pop("" if is_shown else name, None)
             if one["example"] is not None:
                 one["example"] = {n: _plain(v) for n, v in one["example"].items()}
         return result

@@ -9,12 +9,13 @@ from pathlib import Path
 from torch import Tensor
 
 from regard.school.check.verdict import Example, Finding, Verdict
-from regard.school.grading.class_report import ClassReport
+from regard.school.grading.class_report import ClassReport, Grade, points_text
 from regard.show.terminal.table import html_table, shorten, terminal_width, text_table, wrapped
 from regard.support.drawing import as_page, as_text
 
 _KEPT = "\xa0"  # in place of a space at which no line is broken
-SIGNS = {"right": "✓", "wrong": "✗", "unchecked": "?"}
+SIGNS = {"right": "✓", "wrong": "✗", "unchecked": "?", "missing": "–"}
+MOST_PAIRS = 20  # similar ones that are listed; the others are in the files
 WORDS = {"right": "right", "wrong": "wrong", "unchecked": "could not be checked"}
 _STYLE = (
     ":root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:70em;margin:2em auto;"
@@ -27,15 +28,7 @@ _STYLE = (
 def _text(verdict: Verdict, width: int | None = None) -> str:
     width = terminal_width() if width is None else width
     mistakes = verdict.mistakes
-    if verdict.problem:
-        heading = f"? {verdict.name} could not be checked: {verdict.problem}"
-    elif not mistakes:
-        heading = f"✓ {verdict.name} is right: {verdict.task}"
-    elif len(mistakes) > 1:
-        heading = f"✗ {verdict.name}: {len(mistakes)} mistakes"
-    else:
-        heading = f"✗ {verdict.name}: {mistakes[0].name or ('unknown mistake' if mistakes[0].step else 'wrong')}"
-    blocks = [_wrapped(heading, width, "  ", "    ")]
+    blocks = [_wrapped(_heading(verdict), width, "  ", "    ")]
     for number, finding in enumerate(mistakes, 1):
         if len(mistakes) > 1:
             blocks.append(wrapped(f"{number}. {finding.name or 'unknown mistake'}", width, "    "))
@@ -44,10 +37,23 @@ def _text(verdict: Verdict, width: int | None = None) -> str:
     if verdict.sizes and verdict.mistakes:
         sizes = ", ".join(f"{name}={value}" for name, value in verdict.sizes.items())
         blocks.append(wrapped(f"Checked as {verdict.task}; built with {sizes}.", width, "    "))
+    for label, tried in (("Checked", ", ".join(verdict.checked)), ("Not checked", "; ".join(verdict.not_checked))):
+        blocks += [_wrapped(f"{label}: {tried}.", width, "    ")] if tried and not mistakes else []
     for finding in verdict.warnings:
         warning = _wrapped(f"! {finding.name}: {finding.says}", width, "  ", "    ")
         blocks += [warning, *_details(finding, verdict, width)]
     return "\n\n".join(blocks)
+
+
+def _heading(verdict: Verdict) -> str:
+    mistakes = verdict.mistakes
+    if verdict.problem:
+        return f"? {verdict.name} could not be checked: {verdict.problem}"
+    if not mistakes:
+        return f"✓ {verdict.name} is right: {verdict.task}"
+    if len(mistakes) > 1:
+        return f"✗ {verdict.name}: {len(mistakes)} mistakes"
+    return f"✗ {verdict.name}: {mistakes[0].name or ('unknown mistake' if mistakes[0].step else 'wrong')}"
 
 
 def _wrapped(text: str, width: int, indent: str, later: str | None = None) -> str:
@@ -59,7 +65,8 @@ def _wrapped(text: str, width: int, indent: str, later: str | None = None) -> st
 def _details(finding: Finding, verdict: Verdict, width: int, says: bool = False) -> list[str]:
     blocks = []
     if finding.line:
-        place = f"{Path(verdict.file).name}:{finding.line}" if verdict.file else f"line {finding.line}"
+        name = Path(verdict.file).name
+        place = f"{name}:{finding.line}" if name and not finding.cell else f"{name}, {finding.place}".lstrip(", ")
         blocks.append(shorten(f"    {place}   {finding.code}", width))
     if says:
         blocks.append(_wrapped(finding.says, width, "    "))
@@ -106,13 +113,29 @@ def _number(value: float, digits: int) -> str:
 @as_text.register
 def _class_text(report: ClassReport, width: int | None = None) -> str:
     width = terminal_width() if width is None else width
-    rows = [[SIGNS[one.status], one.submission, one.says] for one in report.grades]
-    blocks = [text_table(["", "submission", "verdict"], rows, width, cut={1: 12, 2: 20})]
+    rows = [[SIGNS[one.status], *_who_and_points(one, report), one.says] for one in report.grades]
+    last = len(_columns(report))
+    blocks = [text_table(["", *_columns(report), "verdict"], rows, width, words=last + 2, cut={1: 12, last + 1: 20})]
     if report.mistakes:
         counts = [[str(len(who)), name] for name, who in report.mistakes]
         blocks.append(text_table(["times", "mistake"], counts, width, cut={1: 20}))
+    if report.similar:
+        pairs = [[f"{one.percent} %", one.one, one.other] for one in report.similar[:MOST_PAIRS]]
+        more = len(report.similar) - MOST_PAIRS
+        table = text_table(["similar", "look yourself", ""], pairs, width, cut={1: 12, 2: 12})
+        blocks.append(table + (f"\n  … and {more} more pairs" if more > 0 else ""))
     blocks.append(wrapped(_counts(report), width))
     return "\n\n".join(blocks)
+
+
+def _columns(report: ClassReport) -> list[str]:
+    return ["submission", *["points"] * report.has_points]
+
+
+def _who_and_points(one: Grade, report: ClassReport) -> list[str]:
+    by_hand = "*" if one.override else ""
+    points = f"{points_text(one.points)}{by_hand} of {points_text(one.of)}" if one.points is not None else ""
+    return [one.submission or one.student, *[points] * report.has_points]
 
 
 @as_page.register
@@ -121,11 +144,14 @@ def _class_page(report: ClassReport, title: str = "") -> str:
     rows = []
     for one in report.grades:
         why = [f"{made.says}{f' Line {made.line}: {made.code}' if made.code else ''}" for made in one.mistakes]
-        rows.append([SIGNS[one.status], one.submission, one.says, " ".join(why)])
+        rows.append([SIGNS[one.status], *_who_and_points(one, report), one.says, " ".join([*why, *_said(one)])])
     counts = [[str(len(who)), name, ", ".join(who)] for name, who in report.mistakes]
-    tables = html_table(_counts(report), ["", "submission", "verdict", "why"], rows, left=True)
+    tables = html_table(_counts(report), ["", *_columns(report), "verdict", "why"], rows, left=True)
     if counts:
         tables += html_table("Mistakes, the most frequent first", ["times", "mistake", "who"], counts, left=True)
+    if report.similar:
+        pairs = [[f"{one.percent} %", one.one, one.other] for one in report.similar]
+        tables += html_table("Similar code, look yourself", ["similar", "one", "other"], pairs, left=True)
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         '<meta name="viewport" content="width=device-width">'
@@ -134,9 +160,24 @@ def _class_page(report: ClassReport, title: str = "") -> str:
     )
 
 
+def _said(one: Grade) -> list[str]:
+    """What a table says beside the verdict: notes, and what was changed by hand."""
+    return [
+        f"{note.removesuffix('.')}."
+        for note in (*one.notes, *([f"Changed by hand: {one.override}"] if one.override else []))
+    ]
+
+
 def _counts(report: ClassReport) -> str:
-    total = len(report.grades)
+    total, absent = len(report.grades) - report.count("missing"), report.count("missing")
     counts = [f"{report.count(status)} {word}" for status, word in WORDS.items() if report.count(status)]
-    missing = report.protection.missing
-    unprotected = f" Without protection: {', '.join(missing)}." if missing else ""
-    return f"{total} submission{'s' * (total != 1)}: {', '.join(counts)}.{unprotected}"
+    says = [f"{total} submission{'s' * (total != 1)}: {', '.join(counts)}."]
+    if absent:
+        says.append(f"{absent} student{'s' * (absent != 1)} handed in nothing.")
+    if any(one.override for one in report.grades):
+        says.append("* changed by hand.")
+    if report.ignored:
+        says.append(f"Ignored: {', '.join(report.ignored)}.")
+    if missing := report.protection.missing:
+        says.append(f"Without protection: {', '.join(missing)}.")
+    return " ".join(says)

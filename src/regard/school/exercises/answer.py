@@ -18,7 +18,7 @@ from torch import Tensor
 from regard.school.check.learner_code.protocol import Failure
 from regard.school.check.learner_code.submission import Submission, SubmissionStopped, does_not_run
 from regard.school.check.verdict import Finding, Verdict, with_code
-from regard.school.exercises.calling import arguments_of, call_learner, call_own, call_seeded, check_layer
+from regard.school.exercises.calling import Called, arguments_of, call_learner, call_own, call_seeded, check_layer
 from regard.school.exercises.comparing import answer_finding, describe_value, first_difference, is_same, quotes_missing
 from regard.school.exercises.exercise import Exercise, Function, Judged, Layer, Part, Question, Wrong
 from regard.school.sandbox.worker import Worker
@@ -146,16 +146,19 @@ def _checked(
         return answer_finding(part, called.results)
     if not called.is_callable and (isinstance(part, Function) or part.arguments is not None):
         return [Finding("not a function", f"{part.name} is {describe_value(called.results[0])}, not a function.")]
-    if called.failed is not None:
-        finding: Finding | None = _failing(part, called.failed, runs[len(called.results)])
-    else:
-        check: Callable[..., Finding | None] = _check_function if isinstance(part, Function) else _check_judged
-        finding = check(part, list(zip(runs, called.results, strict=True)), seed)
-    if finding is not None:
-        return [finding if finding.line else replace(finding, line=only_line(source, part.name))]
+    if (finding := _of_calls(part, called, runs, seed)) is not None:
+        return [replace(finding, line=finding.line or only_line(source, part.name))]
     if isinstance(part, Function) and part.picture and isinstance(called.results[0], Tensor):
         verdict.pictures.append(called.results[0])
     return []
+
+
+def _of_calls(part: Function | Judged, called: Called, runs: Sequence[tuple[Any, ...]], seed: int) -> Finding | None:
+    """What is wrong with the results of a function, or why it gave none."""
+    if called.failed is not None:
+        return _failing(part, called.failed, runs[len(called.results)])
+    check: Callable[..., Finding | None] = _check_function if isinstance(part, Function) else _check_judged
+    return check(part, list(zip(runs, called.results, strict=True)), seed)
 
 
 def _adopted(checked: Verdict, verdict: AnswerVerdict) -> list[Finding]:

@@ -116,8 +116,8 @@ def _from_numpy(value: Any) -> Any:
 
 
 def _describe(error: Exception, file: str) -> dict[str, Any]:
-    """An exception as data: its type, message and the last line of the file that it passed."""
+    """An exception as data: its type, message and the last line of the file that it passed; of no tensor, the shape."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     line, function = (frames[-1].lineno or 0, frames[-1].name) if frames else (0, "")
     message = str(error)[:LONGEST_MESSAGE]
-    return {"type": type(error).__name__, "message": message, "line": line, "function": function}
+    return {"type": type(error).__name__, "message": message, "line": line, "function": function, "shapes": {}}

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from regard.school.check.behaviours.behaviours import BEHAVIOURS
-from regard.school.check.behaviours.dropout import dropout_in_training, random_in_eval
-from school.check.learner import checked
+from regard.school.check.behaviours.dropout import arguments_with, dropout_in_training, random_in_eval
+from school.check.learner import LESS, broken, checked, names
 
 HELD_OUT = Path(__file__).parents[1] / "held_out"
 
@@ -25,3 +25,63 @@ def test_dropout_is_told_at_the_line_where_it_acts_or_should(file, name, code, t
 
 def test_both_are_behaviours():
     assert {dropout_in_training, random_in_eval} <= set(BEHAVIOURS)
+
+
+DROPPED, MADE = "dropped = self.drop(weights)", "self.drop = nn.Dropout(dropout)"
+BY_HAND = "p = self.drop.p if self.training else 0.0\n        dropped = weights * (torch.rand_like(weights) {})"
+SHARES = [
+    ((DROPPED, BY_HAND.format(">= p")), "dropout without rescaling"),
+    ((DROPPED, BY_HAND.format("< p) / max(p, 0.01) if p else (weights")), "keep probability used as drop probability"),
+    (
+        (MADE, "self.drop = nn.Dropout(1 - dropout) if dropout else nn.Identity()"),
+        "keep probability used as drop probability",
+    ),
+    ((MADE, "self.drop = nn.Dropout(0.1)"), "dropout argument is ignored"),
+]
+
+
+@pytest.mark.parametrize(("edits", "name"), SHARES)
+def test_another_share_than_the_argument_says_is_named(edits, name, tmp_path):
+    assert names(broken(tmp_path, *edits)) == [name]
+
+
+def test_dropout_by_hand_that_divides_by_what_is_kept_is_right(tmp_path):
+    assert names(broken(tmp_path, DROPPED, BY_HAND.format(">= p) / (1 - p"))) == []
+
+
+def test_dropout_on_the_mask_acts_on_the_wrong_tensor(tmp_path):
+    softmax = "weights = scores.softmax(-1)"
+    mask = "future = self.drop(torch.ones(T, T).triu(1))\n        "
+    hides = f"{mask}scores = scores.masked_fill(future > 0, -torch.inf)\n        {softmax}"
+    verdict = broken(tmp_path, *LESS, softmax, hides, DROPPED, "dropped = weights")
+    assert names(verdict) == ["dropout on the wrong tensor"]
+    assert verdict.mistakes[0].says.startswith("Dropout acts on the mask;")
+
+
+def test_a_dropout_is_put_into_arguments_and_configurations():
+    assert arguments_with({"dropout": 0.0, "config": {"attn_pdrop": 0.0, "d": 3}}, 0.2) == {
+        "dropout": 0.2,
+        "config": {"attn_pdrop": 0.2, "d": 3},
+    }
+
+
+ONE_MASK = "p = self.drop.p if self.training else 0.0\n        dropped = weights * (torch.rand({}) >= p) / (1 - p)"
+DRAWS = {
+    "1, 1, T, T": "All texts and all heads lose",
+    "1, self.num_heads, T, T": "All texts lose",
+    "B, 1, T, T": "All heads lose",
+    "B, self.num_heads, 1, T": "All tokens lose",
+}
+
+
+@pytest.mark.parametrize("shape", DRAWS)
+def test_one_draw_for_many_weights_is_named(shape, tmp_path):
+    verdict = broken(tmp_path, *LESS, DROPPED, ONE_MASK.format(shape))
+    assert names(verdict) == ["dropout mask is shared"]
+    assert verdict.mistakes[0].says.startswith(DRAWS[shape])
+
+
+def test_a_draw_for_every_weight_and_one_that_is_shared_on_purpose_are_right(tmp_path):
+    assert names(broken(tmp_path, *LESS, DROPPED, ONE_MASK.format("B, self.num_heads, T, T"))) == []
+    on_purpose = ONE_MASK.format("B, 1, T, T") + "  # shared by all heads, as in the paper"
+    assert names(broken(tmp_path, *LESS, DROPPED, on_purpose)) == []

@@ -128,3 +128,42 @@ def test_whether_it_is_causal_is_asked_and_not_invented():
     assert verdict.status == "unchecked"
     assert "nothing is known of its argument causal; give a value: arguments={'causal': …}" in verdict.problem
     assert check(attention, arguments={"causal": True}, causal=True).is_right
+
+
+def attention_of_params(params, x, n_heads):
+    B, T, E = x.shape
+    q, k, v = ((x @ params[f"w{name}"]).reshape(B, T, n_heads, -1).swapaxes(1, 2) for name in "qkv")
+    weights = torch.softmax(torch.as_tensor(q @ k.swapaxes(2, 3) / q.shape[-1] ** 0.5), -1)
+    return (weights @ torch.as_tensor(v)).transpose(1, 2).reshape(B, T, E) @ torch.as_tensor(params["wo"])
+
+
+def attention_of_heads(p, x):
+    q, k, v = (torch.einsum("btd,hde->bhte", x, p[name]) for name in "qkv")
+    heads = torch.softmax(q @ k.mT / q.shape[-1] ** 0.5, -1) @ v
+    return torch.einsum("bhte,hed->btd", heads, p["o"])
+
+
+def attend(x, to_q, to_k, to_v):
+    q, k, v = to_q(x), to_k(x), to_v(x)
+    return torch.softmax(q @ k.mT / q.shape[-1] ** 0.5, -1) @ v
+
+
+def attention_of_lengths(q, k, v, lengths):
+    hidden = torch.arange(k.shape[1]) >= lengths[:, None]
+    return (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(hidden[:, None], -torch.inf).softmax(-1) @ v
+
+
+@pytest.mark.parametrize("function", [attention_of_params, attention_of_heads, attend, attention_of_lengths])
+def test_weights_may_be_a_dict_or_functions_and_lengths_may_be_asked_for(function):
+    assert check(function).is_right
+
+
+def mha_packed(x, params, n_heads):
+    qkv = x @ params["w_qkv"] + params["b_qkv"]
+    q, k, v = (t.unflatten(-1, (n_heads, -1)).transpose(1, 2) for t in qkv.chunk(3, -1))
+    weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)
+    return (weights @ v).transpose(1, 2).flatten(2) @ params["w_out"] + params["b_out"]
+
+
+def test_a_dict_may_hold_the_three_projections_in_one_weight():
+    assert check(mha_packed).is_right

@@ -1,6 +1,16 @@
 import torch
 
-from regard.school.check.compare.call_forms import CallForm, call_forms, inputs, mask_argument, mask_forms
+from regard.school.check.compare.call_forms import (
+    LAYOUTS,
+    MORE_LAYOUTS,
+    CallForm,
+    call_forms,
+    choices_of_values,
+    inputs,
+    mask_argument,
+    mask_forms,
+    other_inputs,
+)
 
 
 def described(*required, **optional):
@@ -55,3 +65,32 @@ def test_of_several_tensors_of_one_shape_only_the_first_is_the_output():
     weights, out, guess = torch.zeros(2, 5, 5), torch.ones(2, 5, 7), torch.full((2, 5, 7), 3.0)
     found = CallForm(("x",)).outputs([weights, out, guess, out.long()], 2, 5)
     assert [one is other for one, other in zip(found, (weights, out), strict=True)] == [True, True]
+
+
+def test_every_layout_of_x_comes_back_as_batch_first():
+    x = torch.randn(2, 6, 7)
+    named = inputs(x)
+    for layout in (*LAYOUTS, *MORE_LAYOUTS):
+        name = "x" if layout == LAYOUTS[0] else f"x, {layout}"
+        (out,) = CallForm((name,), {}, layout).outputs([named[name]], 2, 6)
+        assert out.equal(x[:1] if layout == "one text" else x), layout
+    assert named["x, image, channels first"].shape == (2, 7, 2, 3)
+
+
+def test_what_forward_requires_beside_x_is_known_by_its_name():
+    way = next(call_forms(described("x", "freqs_cis", "lengths", "start_pos", "memory"), [], ["batch first"]))
+    assert way.args == ("x", "freqs_cis", {"value": None}, {"value": 0}, "x")
+    assert set(way.names) == {"x", "freqs_cis"}
+
+
+def test_values_that_are_tried_start_with_the_likeliest():
+    choices = list(choices_of_values(described("x", "adj")))
+    assert choices[:2] == [{"adj": {"value": None}}, {"adj": "shows: True"}]
+    assert list(choices_of_values(described("x", memory=None)))[-1] == {"memory": "x"}
+
+
+def test_other_inputs_change_nothing():
+    others = other_inputs(torch.zeros(2, 5, 8, dtype=torch.float64), 4)
+    assert others["freqs_cis"].equal(torch.ones(5, 2, dtype=torch.complex128))
+    assert others["shows: False, (B, T)"].equal(torch.zeros(2, 5, dtype=torch.bool))
+    assert others["lengths"].tolist() == [5, 5]

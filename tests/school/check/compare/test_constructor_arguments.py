@@ -2,7 +2,10 @@ import pytest
 
 from regard.school.check.compare.constructor_arguments import (
     PROBES,
+    ProbeSizes,
+    Setting,
     choose_arguments,
+    fit_sizes,
     has_config,
     shares_key_heads,
     takes,
@@ -59,3 +62,50 @@ def test_a_configuration_shows_by_what_is_read_that_key_heads_are_shared():
     assert shares_key_heads(described("cfg"), "groups = cfg['n_kv_heads']")
     assert not shares_key_heads(described("config"), "self.n_head = config.n_head")
     assert not shares_key_heads(described("d_model", "num_heads"), "x.n_kv_heads")
+
+
+@pytest.mark.parametrize(
+    ("name", "role"),
+    [
+        ("n_cabezas", "num_heads"),
+        ("kopf_anzahl", "num_heads"),
+        ("toushu", "num_heads"),
+        ("numHeads", "num_heads"),
+        ("d_cabeca", "head_dim"),
+        ("dim_modelo", "d_model"),
+        ("weidu", "d_model"),
+        ("hiddenSize", "d_model"),
+        ("uscita", "d_out"),
+        ("max_laenge", "context_length"),
+        ("diuqi", "dropout"),
+        ("groove", ""),
+    ],
+)
+def test_a_name_says_its_role_in_several_languages_and_cases(name, role):
+    assert Setting((name,)).role == role
+
+
+def test_fields_of_a_configuration_are_those_that_are_read():
+    source = "self.w = cfg.model.width; self.h = cfg.model.heads; self.e = cfg.eps"
+    built = choose_arguments(described("cfg"), PROBES[0], source=source)
+    assert built.arguments["cfg"]["model"] == {"width": 21, "heads": 3}
+    assert built.unknown == ("eps",)
+    assert choose_arguments(described("cfg"), PROBES[0], source=source, own={"eps": 1}).arguments["cfg"]["eps"] == 1
+
+
+def test_sizes_follow_the_learners_values_so_that_heads_divide():
+    roles = {"dim": "d_model", "heads": "num_heads", "cfg.kv": "num_kv_heads"}
+    assert fit_sizes(PROBES[0], {"heads": 4}, roles).width == 28
+    assert fit_sizes(PROBES[0], {"dim": 40}, roles).num_heads == 4
+    assert fit_sizes(PROBES[0], {"kv": 1}, roles).kv_heads == 1
+    assert fit_sizes(PROBES[0], {}, roles) == PROBES[0]
+
+
+def test_options_of_any_name_may_be_given_where_the_class_takes_them():
+    one = described("dim")
+    one["build"].append({"name": "options", "kind": "VAR_KEYWORD", "required": False, "default": None})
+    assert choose_arguments(one, PROBES[0], own={"heads": 2}).arguments == {"dim": 14, "heads": 2}
+
+
+def test_tokens_are_laid_out_as_an_image_of_rows_and_columns():
+    assert [ProbeSizes(T=T).grid for T in (5, 6, 16)] == [(1, 5), (2, 3), (4, 4)]

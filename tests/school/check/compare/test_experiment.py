@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import nn
 
+from regard.school.check.check import check
 from regard.school.check.compare.call_forms import expects_causal
 from regard.school.check.compare.constructor_arguments import (
     GROUPED,
@@ -84,15 +85,25 @@ def test_known_weights_leave_masks_alone():
     assert {name: tuple(t.shape) for name, t in known_weights(contents, 0).items()} == {"W": (3, 5)}
 
 
-def test_an_argument_that_is_unknown_is_asked_for():
+def test_an_argument_of_an_unknown_name_is_found_by_trial():
     class Odd(Learner):
         def __init__(self, d_in, d_out, groove):
             super().__init__(d_in, d_out, 11, 0.0, groove)
 
     result = experiment(LocalSubject(Odd), PROBES[0], 0, Request())
-    assert result.problem.startswith(
-        "its constructor takes groove, and nothing is known of that; give a value: --set groove="
-    )
+    assert result.is_right
+    assert result.built.sizes == {"d_in": 13, "d_out": 21, "groove": 3}
+
+
+def test_an_argument_that_no_trial_finds_is_asked_for():
+    class Odd(Learner):
+        def __init__(self, d_in, d_out, groove):
+            assert groove == "a secret"
+            super().__init__(d_in, d_out, 11, 0.0, 3)
+
+    verdict = check(Odd)
+    assert "its constructor takes groove, and nothing is known of that" in verdict.problem
+    assert check(Odd, arguments={"groove": "a secret"}).is_right
 
 
 def test_projections_that_cannot_be_told_are_asked_for():
@@ -105,7 +116,7 @@ def test_projections_that_cannot_be_told_are_asked_for():
             return x
 
     result = experiment(LocalSubject(Many), PROBES[0], 0, Request())
-    assert "which of its parameters are the projections?" in result.problem
+    assert "which of its parameters are the projections?" in result.unread
 
 
 def test_float32_is_used_where_a_layer_insists_on_it():

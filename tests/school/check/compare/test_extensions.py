@@ -38,10 +38,8 @@ def test_what_can_be_known_beside_the_formula_is_right_and_noted(layer, note, tm
     quick_every(
         3,
         [
-            ("rotary", "10000 **", "500 **", "by which angles, nothing here says. Everything else in it is right"),
-            ("relative_bias", "x", "x", "by how much, nothing here says. Everything else in it is right"),
-            ("sliding_window", "window", "reach", "how many, nothing here says. Everything else in it is right"),
-            ("rotary", "k = k * emb.cos() + rotate_half(k) * emb.sin()", "pass", "it has positions beside the formula"),
+            ("qk_norm", "self.k_norm(k), v", "k, v", "it has a norm beside the formula"),
+            ("prenorm_inside", "y.transpose(1, 2)", "y.cumsum(2).transpose(1, 2)", "it has a norm beside the formula"),
         ],
     ),
 )
@@ -57,6 +55,7 @@ def test_what_cannot_be_known_is_not_checked(layer, old, new, problem, tmp_path)
         3,
         [
             ("rotary", "is_causal=True)", "is_causal=True, scale=1.0)", "no scale"),
+            ("rotary", "k = k * emb.cos() + rotate_half(k) * emb.sin()", "pass", "rotary positions on one side"),
             ("rotary", "y.transpose(1, 2).reshape", "y.reshape", "merge without transposing back"),
             ("alibi", "[None, :] > pos", "[None, :] >= pos", "mask off by one: the token itself hidden"),
             ("alibi", "/ math.sqrt(e // self.h)", "", "no scale"),
@@ -69,16 +68,14 @@ def test_a_mistake_does_not_hide_behind_an_extension(layer, old, new, name, tmp_
     assert [one.name for one in checked(source(layer, old, new), tmp_path).mistakes] == [name]
 
 
-@pytest.mark.parametrize(
-    ("layer", "old", "new"),
-    [
-        ("qk_norm", "self.k_norm(k), v", "k, v"),
-        pytest.param("residual_inside", "return x +", "return 2 * x +", marks=pytest.mark.slow),
-        pytest.param("prenorm_inside", "y.transpose(1, 2)", "y.cumsum(2).transpose(1, 2)", marks=pytest.mark.slow),
-    ],
-)
-def test_what_only_looks_like_an_extension_is_wrong_without_a_name(layer, old, new, tmp_path):
-    (finding,) = checked(source(layer, old, new), tmp_path).mistakes
+@pytest.mark.parametrize(("layer", "old", "new"), [("rotary", "10000 **", "500 **"), ("relative_bias", "x", "x")])
+def test_angles_and_biases_of_its_own_are_right_where_they_depend_on_the_distance_only(layer, old, new, tmp_path):
+    assert checked(source(layer, old, new), tmp_path).is_right
+
+
+@pytest.mark.slow
+def test_what_only_looks_like_an_extension_is_wrong_without_a_name(tmp_path):
+    (finding,) = checked(source("residual_inside", "return x +", "return 2 * x +"), tmp_path).mistakes
     assert finding.name == ""
 
 

@@ -1,4 +1,5 @@
 import pytest
+import torch
 
 from regard.school.check.compare.constructor_arguments import PROBES
 from regard.school.check.compare.experiment import Attempt
@@ -46,15 +47,52 @@ def test_a_number_in_the_code_is_a_size_if_the_layer_runs_where_it_fits(layer, w
 
 
 def test_an_error_without_a_name_is_told_with_its_line(tmp_path):
-    source = edited("loop", "torch.softmax(s, dim=-1)", "softmax(s, dim=-1)")
+    source = edited("loop", "torch.softmax(s, dim=-1)", "torch.softmax(s, dim={})")
     (finding,) = checked(source, tmp_path).mistakes
     assert finding.name == ""
-    assert finding.says == "It fails in forward: NameError: name 'softmax' is not defined."
-    assert finding.code == "a = softmax(s, dim=-1)"
+    assert finding.says.startswith("It fails in forward: TypeError: softmax()")
+    assert finding.code == "a = torch.softmax(s, dim={})"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "name", "says"),
+    [
+        ("torch.softmax(s, dim=-1)", "softmax(s, dim=-1)", "missing import", "softmax is used, and never imported."),
+        (
+            "torch.softmax(s, dim=-1)",
+            "torch.softmax(ss, dim=-1)",
+            "unknown name",
+            "ss has no value here, in forward. There is s: is that meant?",
+        ),
+        (
+            "self.wv(x)",
+            "self.wvs(x)",
+            "unknown attribute",
+            "self.wvs is used, and MultiHead has no such attribute. There is self.wv: is that meant?",
+        ),
+        (
+            "Q = self.wq(x)",
+            "Q = self.wq(x).cuda()",
+            "hard-coded device",
+            "A tensor is put on a GPU, wherever x is; here, x is on the CPU.",
+        ),
+    ],
+)
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there, .cuda() does not fail")
+def test_an_error_has_a_name_and_says_what_is_like_it(old, new, name, says, tmp_path):
+    (finding,) = checked(edited("loop", old, new), tmp_path).mistakes
+    assert (finding.name, finding.says) == (name, says)
 
 
 def test_a_missing_import_of_functional_has_a_remedy(tmp_path):
     subject = subject_of(edited("loop", "x", "x"), tmp_path)
     failed = Failure("NameError", "name 'F' is not defined", 3, "forward")
     finding = explain_crash(Attempt(subject=subject, request=Request(), sizes=PROBES[0], failed=failed))
-    assert finding.says.endswith("Write import torch.nn.functional as F at the top of the file.")
+    assert (finding.name, finding.fix) == ("missing import", "import torch.nn.functional as F")
+
+
+def test_what_the_check_itself_passed_has_no_name(tmp_path):
+    subject = subject_of(edited("loop", "x", "x"), tmp_path)
+    failed = Failure("TypeError", "LoopAttention.forward() missing 1 required positional argument: 'y'")
+    finding = explain_crash(Attempt(subject=subject, request=Request(), sizes=PROBES[0], failed=failed))
+    assert finding.name == ""

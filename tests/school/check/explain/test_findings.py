@@ -11,9 +11,8 @@ from regard.mistakes.search import MISTAKES
 from regard.school.check.check import check_subject
 from regard.school.check.compare.constructor_arguments import PROBES
 from regard.school.check.compare.experiment import experiment
-from regard.school.check.explain.findings import beyond_the_formula, counterexample, tiny_example
+from regard.school.check.explain.findings import counterexample, tiny_example
 from regard.school.check.request import Request
-from regard.school.check.verdict import Finding
 from school.check.learner import Learner, checked, edited, subject_of
 
 HELD_OUT = Path(__file__).parents[1] / "held_out"
@@ -70,18 +69,6 @@ def test_a_mask_that_does_the_opposite_of_its_docstring_is_inverted(tmp_path):
     verdict = check_subject(subject_of(without, tmp_path), Request())
     assert verdict.is_right
     assert "Its mask: 1 = hidden." in verdict.notes or "Its mask: True = hidden." in verdict.notes
-
-
-def test_only_steps_that_positions_change_are_excused_by_them():
-    text = "self.rotary = Rotary(8)"
-    early = Finding(
-        "", "It computes something else, and no known mistake explains it. The first step that differs: scores."
-    )
-    problem = beyond_the_formula(text, Finding("", early.says, step="scores", line=7))
-    begins = "the first step that differs: scores (line 7)."
-    assert problem == f"it has positions beside the formula, which are not known here; {begins}"
-    assert beyond_the_formula(text, Finding("", early.says, step="concat")) == ""
-    assert beyond_the_formula("x = 1", Finding("", early.says, step="scores")) == ""
 
 
 def test_a_mistake_is_shown_on_three_tokens_and_one_head():

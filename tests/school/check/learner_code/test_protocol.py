@@ -30,7 +30,7 @@ def test_a_layer_that_keeps_infinity_as_an_attribute_passes(observed):
     check_report(seen, tensors, JOB)
 
 
-PARAMETER = {"name": "a", "shape": [3], "is_mask": False, "owner": ""}
+PARAMETER = {"name": "a", "shape": [3], "is_mask": False, "owner": "", "spread": 0.5}
 FAILURE = {"type": "E", "message": "m", "line": 3, "function": ""}
 
 
@@ -51,8 +51,8 @@ FAILURE = {"type": "E", "message": "m", "line": 3, "function": ""}
         ({"recorded": [{"name": "mm", "line": 3, "inputs": [-1]}]}, "its recorded are not what a driver writes"),
         ({"built": 10**9}, "more calls were recorded in the constructor than in all"),
         ({"built": -1}, "more calls were recorded in the constructor than in all"),
-        ({"parameters": [{"name": "a", "shape": [-3], "is_mask": False, "owner": ""}]}, "its parameters are not what"),
-        ({"parameters": [{"name": "\n", "shape": [3], "is_mask": False, "owner": ""}]}, "its parameters are not what"),
+        ({"parameters": [PARAMETER | {"shape": [-3]}]}, "its parameters are not what a driver writes"),
+        ({"parameters": [PARAMETER | {"name": "\n"}]}, "its parameters are not what a driver writes"),
         ({"parameters": [PARAMETER] * 2}, "two of its parameters have"),
         ({"parameters": [PARAMETER | {"shape": [1 << 13, 1 << 12]}]}, f"at most {MOST_NUMBERS}"),
         ({"attributes": {"num_heads": 1 << 63}}, "its attributes are not what a driver writes"),
@@ -63,7 +63,10 @@ FAILURE = {"type": "E", "message": "m", "line": 3, "function": ""}
 def test_what_no_driver_writes_is_refused(observed, changes, why):
     seen, tensors = observed
     if changes.get("parameters", [{}])[0].get("shape") == [1 << 13, 1 << 12]:
-        changes = {"parameters": changes["parameters"] + [{"name": "b", "shape": [1], "is_mask": False, "owner": ""}]}
+        changes = {
+            "parameters": changes["parameters"]
+            + [{"name": "b", "shape": [1], "is_mask": False, "owner": "", "spread": 0.5}]
+        }
     with pytest.raises(ValueError, match=why):
         check_report({**seen, **changes}, tensors, JOB)
 

@@ -4,6 +4,7 @@ from regard.school.check.learner_code.text_hints import (
     attention_roles,
     has_positions,
     has_window,
+    is_batch_first,
     is_known,
     is_tokens_first,
     mask_shows,
@@ -87,3 +88,13 @@ def test_arguments_of_attention_are_known_by_their_names():
 def test_other_functions_are_not_known():
     assert is_known("softmax", ["x"])
     assert not is_known("helper", ["a", "b"])
+
+
+@pytest.mark.parametrize("said", ["# True = not allowed", "# 1 = cannot be seen", "# True = do not attend"])
+def test_a_word_that_hides_counts_before_one_that_shows(said):
+    assert mask_shows(f"x = 1  {said} (mask)") is False
+
+
+def test_axes_before_the_tokens_are_a_batch():
+    assert is_batch_first("# Q: (..., T, d_k)")
+    assert not is_batch_first("# Q: (T, d_k)")

@@ -13,22 +13,37 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from regard.school.check.behaviours.cache_steps import cached_step_by_step
+from regard.school.check.behaviours.callers_tensors import changes_arguments, with_and_without_mask
+from regard.school.check.behaviours.configuration import arguments_are_used, causal_flag, one_head
+from regard.school.check.behaviours.cross_attention import cross_attention
 from regard.school.check.behaviours.dropout import dropout_in_training, random_in_eval
+from regard.school.check.behaviours.gradients import gradients, unused_parameters
 from regard.school.check.behaviours.kv_cache import cached_like_uncached
+from regard.school.check.behaviours.numbers import float32, large_scores
+from regard.school.check.behaviours.own_sizes import free_head_width, own_defaults, positions_have_an_effect
+from regard.school.check.behaviours.padding import padded_texts
+from regard.school.check.behaviours.registry import NotOffered, Observed, behaviour
+from regard.school.check.behaviours.repeated_calls import repeated_calls
+from regard.school.check.behaviours.returned_weights import returned_weights
+from regard.school.check.behaviours.sizes import batches, lengths
+from regard.school.check.behaviours.texts import equal_tokens, memory_order
 from regard.school.check.compare.call_forms import causal_mask, inputs, mask_forms, random_tensor
-from regard.school.check.compare.constructor_arguments import CONTEXT, HEADS, WIDTH, ProbeSizes, has_config, takes
+from regard.school.check.compare.constructor_arguments import (
+    CONTEXT,
+    HEADS,
+    ROLES,
+    WIDTH,
+    ProbeSizes,
+    has_config,
+    takes,
+)
 from regard.school.check.compare.experiment import Experiment
 from regard.school.check.explain.mistake_lines import line_with, return_line, softmax_line
 from regard.school.check.learner_code.subject import is_function
 from regard.school.check.verdict import Finding, known
 from regard.support.vocabulary import HEAD_DIM
 
-_IN_PLACE = ("iadd", "imul", "isub", "itruediv", "setitem", "iand", "ior")
-_WHY_IN_PLACE = "Whoever calls the layer may still need that tensor: a residual connection adds the input again."
-_NEW_TENSOR = "y = x + 1  # a new tensor, in place of x += 1 or x.add_(1)"
-CHANGED = {
-    what: known(f"in-place change of the caller's {what}", _WHY_IN_PLACE, _NEW_TENSOR) for what in ("input", "mask")
-}
 _WHY_BUFFER = "torch moves and saves parameters and buffers only."
 MASK_NOT_BUFFER = known("mask not a buffer", _WHY_BUFFER, step="mask")
 # Tables of positions are often kept so, and moved by hand.
@@ -69,7 +84,6 @@ CUT = known(
     "Whoever calls the layer adds its output to its input; say that the text is too long instead of cutting it.",
     _RAISE,
 )
-UNUSED = known("wrong parameter count", "They are saved, moved and counted, and never trained.")
 BIAS = known(
     "wrong parameter count",
     "nn.Linear has a bias unless it is told otherwise.",
@@ -89,35 +103,29 @@ NO_OUTPUT = known(
 )
 
 
-def observe_behaviours(result: Experiment) -> list[Finding]:
-    """Everything that is found, in the order in which a learner should read it."""
-    behaviours = OF_FUNCTIONS if is_function(result.subject) else BEHAVIOURS
-    return [finding for behaviour in behaviours for finding in behaviour(result)]
+def observe_behaviours(result: Experiment) -> Observed:
+    """Everything that is found, in the order in which a learner should read it; one error hides its consequences."""
+    observed = Observed([], [], [])
+    is_right = result.is_right and (result.masked is None or result.masked.is_right)
+    for one in BEHAVIOURS:
+        is_consequence = one in (*OF_RIGHT_LAYERS, cached_step_by_step) and (
+            not is_right or any(not each.is_warning for each in observed.findings)
+        )
+        if not is_consequence and (one.of_functions or not is_function(result.subject)):
+            observed.add(one, result)
+    return observed
 
 
-def _with_and_without_mask(result: Experiment) -> list[Experiment]:
-    return [result] if result.masked is None else [result, result.masked]
+def explain_unknown(result: Experiment) -> list[Finding]:
+    """What explains an output that no known mistake gives: it changes its input, or is another at every call."""
+    observed = Observed([], [], [])
+    for one in (changes_arguments, repeated_calls, random_in_eval):
+        if not observed.findings and (one.of_functions or not is_function(result.subject)):
+            observed.add(one, result)
+    return [finding for finding in observed.findings if not finding.is_warning]
 
 
-def changes_arguments(result: Experiment) -> Iterator[Finding]:
-    """In-place change of the caller's input or mask."""
-    for one in _with_and_without_mask(result):
-        names = [name for run in one.seen.runs for name in run.changed]
-        if not names:
-            continue
-        what = "input" if min(names).partition(",")[0] in ("x", "q", "k", "v") else "mask"
-        shape = one.tensors[names[0]].shape
-        in_place = [call for call in one.seen.forward if call.name.endswith("_") or call.name in _IN_PLACE]
-        lines = [
-            call.line
-            for call in in_place
-            if (call.value.shape == shape if what == "input" else call.value.dim() < 4 or call.value.shape[1] == 1)
-        ]
-        says = f"After the call, the {what} that was passed has other numbers than before."
-        yield CHANGED[what].found(says, lines[0] if lines else 0)
-        return
-
-
+@behaviour("devices")
 def mask_on_another_device(result: Experiment) -> Iterator[Finding]:
     """A mask that is a plain attribute does not move with the module, nor does one that forward makes on the CPU."""
     contents = result.run(devices=True).contents
@@ -133,9 +141,10 @@ def mask_on_another_device(result: Experiment) -> Iterator[Finding]:
         yield ON_THE_CPU.found(says, fault["line"])
 
 
+@behaviour("float16", of_functions=True)
 def overflows_in_fp16(result: Experiment) -> Iterator[Finding]:
     """−1e9 has no place in float16."""
-    for one in _with_and_without_mask(result):
+    for one in with_and_without_mask(result):
         failed = one.run(dtype="float16").failure
         if failed is not None and "overflow" in failed.message:
             says = "In float16 it fails: the largest number there is 65504, and −1e9 does not fit."
@@ -143,11 +152,12 @@ def overflows_in_fp16(result: Experiment) -> Iterator[Finding]:
             return
 
 
+@behaviour("rows without keys", of_functions=True)
 def row_without_keys(result: Experiment) -> Iterator[Finding]:
     """A query that may see nothing, where the layer takes a mask."""
     masked = result.masked
     if masked is None or not masked.is_explained or any(one.step in ("see", "hide") for one in masked.first):
-        return
+        raise NotOffered
     visible = causal_mask(masked.sizes.T)
     visible[2] = False
     seen = masked.run(tensors=mask_forms(visible, torch.float64, masked.sizes.B))
@@ -156,12 +166,13 @@ def row_without_keys(result: Experiment) -> Iterator[Finding]:
         yield NAN_ROW.found(says, softmax_line(result.seen))
 
 
+@behaviour("texts that are too long")
 def longer_than_context(result: Experiment) -> Iterator[Finding]:
     """A text longer than context_length that is computed without a word."""
     described, sizes = result.subject.described, result.sizes
     is_told = not result.subject.is_built and not has_config(described) and takes(described, CONTEXT[:4])
     if not is_told or result.call.layout != "batch first":
-        return
+        raise NotOffered
     T = sizes.context_length
     if failed := result.run(1, inputs(_x(result, replace(sizes, T=T)))).failure:
         says = f"A text of exactly context_length = {T} tokens fails: {failed.message.splitlines()[0]}."
@@ -180,43 +191,13 @@ def longer_than_context(result: Experiment) -> Iterator[Finding]:
     yield CUT.found(says, next(cuts, 0))
 
 
-def other_sizes(result: Experiment) -> Iterator[Finding]:
-    """One text, one token: where an axis disappears by squeeze(), or a size is written as a number."""
-    if result.call.layout != "batch first" or result.call.mask:
-        return
-    B, T = result.sizes.B, result.sizes.T
-    for b, t, words in ((1, T, "one text (B = 1)"), (B, 1, "one token (T = 1)"), (3, 4, "3 texts of 4 tokens")):
-        sizes = replace(result.sizes, B=b, T=t)
-        x = _x(result, sizes)
-        seen = result.run(1, inputs(x))
-        if seen.failure is not None:
-            message = seen.failure.message.splitlines()[0]
-            yield Finding("", f"It fails for {words}: {message}.", line=seen.failure.line)
-            return
-        outs = result.outputs(seen, sizes)
-        if not outs:
-            yield Finding("", f"For {words} the output has another shape: {tuple(seen.runs[0].outputs[0].shape)}.")
-            return
-        case = replace(result.case, x=result.prepared(x))
-        if result.is_right and result.extension is None and not result.is_formula(outs[0], case):
-            yield Finding("", f"For {words} it computes something else than for {B} texts of {T} tokens.")
-            return
-
-
-def parameters_without_use(result: Experiment) -> Iterator[Finding]:
-    """Weights that change nothing, and biases that nobody asked for."""
+@behaviour("parameters")
+def biases_and_widths(result: Experiment) -> Iterator[Finding]:
+    """Biases that nobody asked for, and heads that are too wide."""
     reading = result.reading
     if not reading.projections:
-        return
-    contents = result.run(gradients=True).contents
-    shapes = {p["name"]: p["shape"] for p in contents.get("parameters", ())}
+        raise NotOffered
     yield from _too_wide(result)
-    # Of those that are read, a mistake in the values has told already.
-    unread = [n for n in contents.get("without_gradient", ()) if n not in reading.used]
-    if unused := [n for n in unread if len(shapes.get(n, ())) > 1]:
-        listed = ", ".join(f"{n} ({' × '.join(map(str, shapes[n]))})" for n in unused[:4])
-        says = f"The layer has weights that change nothing: {listed}."
-        yield UNUSED.found(says, _made_line(result, unused[0].split(".")[0]))
     asked = next((p for p in result.subject.described.get("build", ()) if p["name"] == "qkv_bias"), None)
     if asked is None or result.subject.is_built:
         return
@@ -244,13 +225,24 @@ def _too_wide(result: Experiment) -> Iterator[Finding]:
     yield TOO_WIDE.found(says, _made_line(result, weights[0].split(".")[0]) if weights else 0)
 
 
+@behaviour("parameters")
 def no_output_projection(result: Experiment) -> Iterator[Finding]:
     """Several heads that are joined and never mixed, in a layer that is called multi-head attention."""
     reading, name = result.reading, result.subject.described["name"].lower().replace("_", "")
     is_joined = bool(reading.projections) and reading.num_heads > 1 and not reading.is_list
-    if is_joined and "out_proj" not in reading.projections and "multihead" in name:
+    is_applied = any("output" in one.acts for one in result.first)
+    is_missing = is_joined and not is_applied and "out_proj" not in reading.projections
+    if is_missing and "multihead" in name and not _is_told_width_of_values(result):
         says = "The layer has no output projection: the joined heads are returned as they are."
         yield NO_OUTPUT.found(says, return_line(result.subject.source, result.seen.with_lines))
+
+
+def _is_told_width_of_values(result: Experiment) -> bool:
+    """Is it built with a width for the values, and none for the output? Then the joined heads are the output."""
+    names = [p["name"].lower() for p in result.subject.described.get("build", ())]
+    of_values = [n for n in names if re.fullmatch(r"(dim|d|n)_?v(al(ue)?s?)?|v(al(ue)?)?_?(dim|size)", n)]
+    others = [n for n in names if ROLES.get(n) in ("d_model", "d_out") and not re.search(r"_?[qkv]$", n)]
+    return bool(of_values) and not others
 
 
 def _made_line(result: Experiment, name: str) -> int:
@@ -262,16 +254,37 @@ def _x(result: Experiment, sizes: ProbeSizes) -> Tensor:
     return random_tensor(97, sizes.B, sizes.T, result.tensors["x"].shape[-1])
 
 
-OF_FUNCTIONS = (changes_arguments, row_without_keys, overflows_in_fp16)
+# What is tried of layers in which nothing else was found: a mistake shows in all of these.
+OF_RIGHT_LAYERS = (
+    repeated_calls,
+    batches,
+    lengths,
+    one_head,
+    gradients,
+    returned_weights,
+    cross_attention,
+    padded_texts,
+    large_scores,
+    float32,
+    causal_flag,
+    equal_tokens,
+    memory_order,
+)
 BEHAVIOURS = (
     changes_arguments,
     random_in_eval,
+    *OF_RIGHT_LAYERS,
     no_output_projection,
     dropout_in_training,
     mask_on_another_device,
-    other_sizes,
     cached_like_uncached,
-    parameters_without_use,
+    cached_step_by_step,
+    unused_parameters,
+    biases_and_widths,
+    own_defaults,
+    free_head_width,
+    positions_have_an_effect,
+    arguments_are_used,
     longer_than_context,
     row_without_keys,
     overflows_in_fp16,

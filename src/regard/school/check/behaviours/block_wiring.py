@@ -91,6 +91,8 @@ def attention_inside(contents: ModuleContents) -> ModuleInside | None:
     weights = [p["name"] for p in contents.get("parameters", ()) if len(p["shape"]) > 1 and not p["is_mask"]]
     norms = any("norm" in p["name"].lower() or "ln" in p["name"].lower() for p in contents.get("parameters", ()))
     for one in inside:
+        if not any(name.startswith(f"{one['path']}.") for name in weights):
+            continue  # a part of the attention, such as a class for the scaled dot product
         alike = tuple(f"{other['path']}." for other in inside if other["name"] == one["name"])
         rest = [name for name in weights if not name.startswith(alike)]
         if len(rest) >= (1 if norms else 2):  # an output projection alone makes no block
@@ -102,7 +104,7 @@ def check_wiring(subject: Subject, request: Request) -> Wiring | None:
     """The wiring of a class or module; None where it is no block and no model."""
     built = Built()
     if not subject.is_built:
-        built = choose_arguments(subject.described, request.probes[0], own=request.own)
+        built = choose_arguments(subject.described, request.probes[0], own=request.own, source=subject.source)
         if built.unknown:
             return None
     contents = subject.run({"build": built.arguments}, {}).contents
@@ -246,12 +248,16 @@ def ways(run: Callable[[str, Tensor], Tensor | None], parts: BlockParts, mistake
     orders = [(first, second)] if first == second else [(first, second), (second, first), (first, first)]
     for style, place, (a, b), one, two in product(_STYLES, unnormed, orders, _AROUND[0], _AROUND[1]):
         wrong = tuple(name for name in (one, place, two) if name)
-        if len(wrong) != mistakes or (style != "pre" and "normed" in one + two) or (style == "parallel" and wrong):
-            continue
-        if style != "parallel" and first != second and a == b:
-            continue  # only branches that read the same tensor share a norm
-        norms = ("" if place.endswith("attention") else a, "" if place.endswith("forward") else b)
-        yield Way(part, parts, style, norms, (one, two), wrong)
+        if len(wrong) == mistakes and _is_possible(style, wrong, is_shared=first != second and a == b):
+            norms = ("" if place.endswith("attention") else a, "" if place.endswith("forward") else b)
+            yield Way(part, parts, style, norms, (one, two), wrong)
+
+
+def _is_possible(style: str, wrong: tuple[str, ...], is_shared: bool) -> bool:
+    """Can a block of this style have these mistakes? Only branches that read the same tensor share a norm."""
+    if style == "parallel":
+        return not wrong
+    return not is_shared and (style == "pre" or not any("normed" in one for one in wrong))
 
 
 def _is_linear(runner: _PartRunner, parts: BlockParts, x: Tensor) -> bool:

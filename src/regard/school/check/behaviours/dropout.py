@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+import torch
 from torch import Tensor
 
 from regard.mistakes.search import same
+from regard.school.check.behaviours.probing import Probe
+from regard.school.check.behaviours.registry import NotChecked, NotOffered, behaviour
+from regard.school.check.behaviours.sizes import is_formula_of
 from regard.school.check.compare.constructor_arguments import DROPOUT, has_config, takes
 from regard.school.check.compare.experiment import Experiment
 from regard.school.check.explain.mistake_lines import CLOSE, holds, line_with, steps_of
+from regard.school.check.learner_code.protocol import Dropped
+from regard.school.check.learner_code.subject import InsideSubject
 from regard.school.check.verdict import Finding, known
 from regard.traces.arrangements import Numbers
 
@@ -32,7 +40,35 @@ MISPLACED = known(
     "dropout",
 )
 
+KEEP = known(
+    "keep probability used as drop probability",
+    "In torch, p is the share that is dropped: nn.Dropout(0.1) keeps nine of ten.",
+    "self.dropout = nn.Dropout(dropout)",
+    "dropout",
+)
+NOT_SCALED = known(
+    "dropout without rescaling",
+    "What is kept is divided by 1 − p, so that the mean stays; otherwise the layer is weaker in training than later.",
+    "weights = F.dropout(weights, p, training=self.training)  # or weights * keep / (1 - p)",
+    "dropout",
+)
+FIXED = known(
+    "dropout argument is ignored",
+    "Who sets it to 0 gets dropout all the same.",
+    "self.dropout = nn.Dropout(dropout)",
+    "dropout",
+)
+SHARED = known(
+    "dropout mask is shared",
+    "Dropout draws for every weight by itself; with one draw for all texts, heads or tokens, all lose the same.",
+    "weights = F.dropout(weights, p, training=self.training)  # or torch.rand_like(weights) < 1 - p",
+    "dropout",
+)
+_LOW, _MANY = 0.2, 400
+_SHARES = r"(?i)broadcast|shared|variational|locked|structured"  # who shares on purpose says so
 
+
+@behaviour("eval()")
 def random_in_eval(result: Experiment) -> Iterator[Finding]:
     """Dropout that also acts in eval(); or another source of chance."""
     outs = result.outputs(result.run(2, seeds=True))
@@ -46,25 +82,105 @@ def random_in_eval(result: Experiment) -> Iterator[Finding]:
         yield IN_EVAL.found(says, seen.dropped[0].line if seen.dropped else 0)
 
 
+@behaviour("dropout")
 def dropout_in_training(result: Experiment) -> Iterator[Finding]:
-    """Dropout that never acts, or acts on a tensor on which it does harm."""
-    described, dropouts = result.subject.described, result.observation.contents.get("dropouts", [])
-    by_config = has_config(described) and bool(dropouts)
-    is_asked = not result.subject.is_built and (takes(described, DROPOUT) or by_config)
+    """Dropout that never acts, acts on a tensor on which it does harm, or by another share than it was told."""
+    dropouts = result.observation.contents.get("dropouts", [])
+    is_asked = _is_asked(result, bool(dropouts))
     if not is_asked and not dropouts:
-        return
+        raise NotOffered
     seen = result.with_dropout(2, train=True)
     outs, first = result.outputs(seen), seen.dropped[0] if seen.dropped else None
     if len(outs) < 2:
-        return
+        raise NotChecked("it fails in train()")
     if not same(outs[0], outs[1]) or (first and bool(outs[0].isnan().all())):  # NaN hides what dropout does
         where = _dropped_step(result, first.value) if first else ""
         if first and where:
             yield MISPLACED.found(f"Dropout acts on {where}; it acts on the weights, after the softmax.", first.line)
+        elif is_formula_of(result) and not isinstance(result.subject, InsideSubject):
+            yield from _share(result)
     elif is_asked or any(dropouts):
-        lost = "What it returns is not used." if first else "It is not applied."
-        says = f"In train(), with dropout=0.5, the same input gives the same output each time. {lost}"
-        yield NEVER.found(says, first.line if first else _used_line(result))
+        yield _never(result, first)
+
+
+def _never(result: Experiment, first: Dropped | None) -> Finding:
+    lost = "What it returns is not used." if first else "It is not applied."
+    says = f"In train(), with dropout=0.5, the same input gives the same output each time. {lost}"
+    return NEVER.found(says, first.line if first else _used_line(result))
+
+
+def _is_asked(result: Experiment, has_dropout: bool) -> bool:
+    """Was it built with an argument for dropout?"""
+    described = result.subject.described
+    by_config = has_config(described) and has_dropout
+    return not result.subject.is_built and (takes(described, DROPOUT) or by_config)
+
+
+def _share(result: Experiment) -> Iterator[Finding]:
+    """How many weights are dropped, and whether the others grow for it: the mean over many runs is the output."""
+    built, described = result.built.arguments, result.subject.described
+    if built is None or not (takes(described, DROPOUT) or _config_has_dropout(result)):
+        return
+    off, low, high = (_dropped_with(result, p) for p in (0.0, _LOW, 1 - _LOW))
+    line = line_with(result.subject.source, r"self\.\w*drop\w*\s*=|self\.p\s*=")
+    if off is None or low is None or high is None:
+        raise NotChecked("it fails with another dropout")
+    plain, spread = off.mean(0), [float(one.var(0).mean()) for one in (off, low, high)]
+    if spread[0] > 1e-6 * max(spread) and not float((low - high).abs().max()):
+        yield FIXED.found("With dropout=0.0 and with dropout=0.8 it drops the same.", line)
+    elif spread[1] > 4 * spread[2]:
+        says = f"With dropout={_LOW} more is dropped than with dropout={1 - _LOW:.1f}."
+        yield KEEP.found(says, line)
+    else:
+        kept = float((low.mean(0) * plain).sum() / plain.square().sum())
+        if abs(kept - (1 - _LOW)) < 0.04:
+            says = f"With dropout={_LOW}, the mean output of many runs is {kept:.2f} of the output without dropout."
+            yield NOT_SCALED.found(says, line_with(result.subject.source, r"rand|bernoulli") or line)
+        elif spread[0] <= 1e-6 * float(plain.square().mean()):
+            yield from _shared(result, plain, line)
+
+
+def _shared(result: Experiment, plain: Tensor, line: int) -> Iterator[Finding]:
+    """One draw for many weights. All tokens are the same: a head gives its value times the sum of its kept weights."""
+    same_tokens = result.tensors["x"][:1, :1].expand_as(result.tensors["x"][:1])
+    outs = _dropped_with(result, 1 - _LOW, same_tokens)
+    if outs is None or re.search(_SHARES, result.text) or result.call.layout == "one text":
+        return
+    size = 1e-6 * float(plain.square().mean())
+    sizes = torch.linalg.svdvals(outs.flatten(0, 1))
+    is_random = float((outs - outs.mean((0, 1))).square().mean()) > size
+    shared = {
+        "texts": is_random and float(outs.var(0).mean()) < size,
+        "tokens": is_random and not result.case.causal and float(outs.var(1).mean()) < size,
+        "heads": result.case.num_heads > 1 and float(sizes[1]) < 1e-4 * float(sizes[0]),
+    }
+    if of := [name for name, is_shared in shared.items() if is_shared]:
+        says = f"All {' and all '.join(of)} lose the same weights: one mask is drawn for them."
+        yield SHARED.found(says, line_with(result.subject.source, r"rand|bernoulli") or line)
+
+
+def _config_has_dropout(result: Experiment) -> bool:
+    """Has the configuration in the file a field for dropout?"""
+    names = "|".join(DROPOUT)
+    return has_config(result.subject.described) and line_with(result.subject.source, rf"^\s*({names})\s*:\s*float") > 0
+
+
+def _dropped_with(result: Experiment, p: float, x: Tensor | None = None) -> Tensor | None:
+    """(N, T, width): outputs in train() of equal texts, of a layer without biases that is built with this dropout."""
+    chosen = arguments_with(result.built.arguments or {}, p)
+    x = result.tensors["x"][:1] if x is None else x
+    zero = {name: t * 0 for name, t in result.tensors.items() if name.startswith("state.") and "bias" in name}
+    probe, is_alone = Probe(result, tensors=zero), result.call.layout == "one text"
+    for _ in range(_MANY if is_alone else 1):
+        probe.add(x if is_alone else x.expand(_MANY, -1, -1), used=True)
+    outs = [out for out in probe.run(build=chosen, train=True, drops=True, seeds=True) if out is not None]
+    return torch.cat(outs) if len(outs) == len(probe.calls) else None
+
+
+def arguments_with(built: Mapping[str, Any], dropout: float) -> dict[str, Any]:
+    """The arguments of a constructor with another dropout, in a configuration too."""
+    inside = {name: arguments_with(one, dropout) if isinstance(one, dict) else one for name, one in built.items()}
+    return {name: dropout if name in DROPOUT and not isinstance(one, dict) else one for name, one in inside.items()}
 
 
 def _used_line(result: Experiment) -> int:
@@ -86,5 +202,7 @@ def _dropped_step(result: Experiment, value: Tensor) -> str:
         return ""
     if any(holds(mine, steps[name], hidden=False) for name in ("scores", "scaled")):
         return "the scores, before the softmax"
+    if result.case.causal and set(value.unique().tolist()) == {0.0, 1.0}:
+        return "the mask"
     named = (f"the {name}" for name in ("queries", "keys", "values") if holds(mine, steps[name]))
     return next(named, "x" if holds(mine, result.case.x) else "")

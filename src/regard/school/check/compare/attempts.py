@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import product
 
 import torch
@@ -12,10 +13,13 @@ from regard.mistakes.formula import Formula
 from regard.mistakes.search import LARGEST, TOLERANCE, explanations_of_size
 from regard.school.check.compare import constructor_arguments as arguments
 from regard.school.check.compare.attention_functions import function_experiment
-from regard.school.check.compare.call_forms import mask_argument
+from regard.school.check.compare.call_forms import LAYOUTS, mask_argument
 from regard.school.check.compare.experiment import Attempt, Experiment, experiment
 from regard.school.check.compare.extensions import is_same_for_another_text, with_extension
-from regard.school.check.learner_code.subject import Subject, is_function
+from regard.school.check.compare.recipes import known_recipe
+from regard.school.check.compare.run_reading import with_mask_read, with_run_reading
+from regard.school.check.learner_code.subject import Subject, is_function, run_function
+from regard.school.check.learner_code.text_hints import names_a_mask_of_tokens, stated
 from regard.school.check.request import Request
 from regard.support.hidden_scores import HIDES_IN_EXAMPLE
 from regard.traces.arrangements import arranged
@@ -24,13 +28,16 @@ from regard.traces.arrangements import arranged
 def first_attempt(subject: Subject, request: Request) -> Attempt:
     """At the first sizes at which it runs and is explained; else as at the first of all."""
     if is_function(subject):
-        return _with_or_without_mask(subject, request.probes[0], request)
-    probes = request.probes[:1] if subject.is_built else request.probes
-    if arguments.shares_key_heads(subject.described, subject.source) and not any(one.kv_heads for one in probes):
-        probes = (arguments.GROUPED, *probes)
-    first = None
+        return _function_attempt(subject, request)
+    probes = _probes(subject, request)
+    first, has_run = None, False
     for sizes, square in product(probes, (False, True)):
+        if has_run and sizes == arguments.PROBES[2]:
+            break  # that is for layers that run nowhere else
         result = _extended(_with_or_without_mask(subject, sizes, request, square))
+        if known_recipe(subject).is_square and not isinstance(result, Experiment) and sizes != probes[-1]:
+            continue  # it was tried at such sizes, and cannot run there
+        has_run = has_run or isinstance(result, Experiment)
         first = first or result
         if result.is_explained or (first is result and isinstance(result, Experiment)):
             return result
@@ -40,38 +47,77 @@ def first_attempt(subject: Subject, request: Request) -> Attempt:
     return first
 
 
+def _function_attempt(subject: Subject, request: Request) -> Attempt:
+    """At the first sizes; at even ones where it fails there."""
+    first = _with_or_without_mask(subject, request.probes[0], request)
+    other = None if first.failed is None else _with_or_without_mask(subject, request.probes[1], request)
+    return other if isinstance(other, Experiment) else first
+
+
+def _probes(subject: Subject, request: Request) -> tuple[arguments.ProbeSizes, ...]:
+    """The sizes that are tried: one with fewer key heads first, where the layer takes their number."""
+    if subject.is_built:
+        return request.probes[:1]
+    is_shared = arguments.shares_key_heads(subject.described, subject.source, known_recipe(subject).roles)
+    is_asked = is_shared and not any(one.kv_heads for one in request.probes)
+    return (arguments.GROUPED, *request.probes) if is_asked else request.probes
+
+
 def at_even_sizes(subject: Subject, request: Request) -> Experiment | None:
     """A layer that fails at odd sizes, such as with rotary positions, where it runs."""
     if subject.is_built or is_function(subject):
         return None
-    results = (experiment(subject, sizes, 0, request) for sizes in request.probes[1:])
+    choices = product(request.probes[1:], (False, True))
+    results = (_extended(experiment(subject, sizes, 0, request, square=square)) for sizes, square in choices)
     return next((one for one in results if isinstance(one, Experiment)), None)
 
 
 def attempt_with_mask(result: Experiment) -> Experiment | None:
     """The same layer, called with a mask over the future, where it takes a mask."""
-    if mask_argument(result.subject.described) is None:
+    if mask_argument(result.subject.described) is None or names_a_mask_of_tokens(result.text):
         return None
     if result.case.causal and not any("no causal mask" in one for one in result.names):
         return None
-    masked = _attempt(result.subject, result.sizes, 0, result.request, masked=True)
+    if result.anatomy is not None:
+        return with_mask_read(result)
+    masked = _attempt(result.subject, result.sizes, 0, result.request, masked=True, most=_most(result))
     if result.extension is not None:
         masked = _extended(masked)
     return masked if isinstance(masked, Experiment) else None
+
+
+def _most(result: Experiment) -> int:
+    """How many mistakes in the formula alone are sought again: none where the layer is more than the formula."""
+    return LARGEST if result.extension is None else 0
+
+
+def fails_for_a_batch(result: Experiment) -> Attempt | None:
+    """The attempt to call a layer of one text with a batch, where that fails."""
+    args = tuple(one.removesuffix(", one text") if isinstance(one, str) else one for one in result.call.args)
+    call = replace(result.call, args=args, layout=LAYOUTS[0])
+    failed = run_function(result.subject, result.job(calls=[call.as_json()]), result.tensors).failure
+    if failed is None:
+        return None
+    known = {one.name: getattr(result, one.name) for one in fields(Attempt)}
+    return Attempt(**{**known, "failed": failed, "variants": None})
 
 
 def other_attempts(result: Experiment) -> Iterator[Attempt]:
     """The same at other sizes, with other weights."""
     square = result.case.x.shape[-1] == result.case.width
     choices: tuple[arguments.ProbeSizes, ...] = (
-        (arguments.OTHER_GROUPED,) if result.sizes.kv_heads else arguments.OTHERS
+        (arguments.OTHER_GROUPED,) if result.sizes.kv_heads else (*arguments.OTHERS, *arguments.LAST_OTHERS)
     )
     if result.subject.is_built:
         choices = (replace(result.sizes, B=3, T=7 if result.sizes.context_length > 7 else 4),)
+    has_run = False
     for sizes in choices:
-        other = _attempt(result.subject, sizes, 7, result.request, square=square, masked=bool(result.call.mask))
+        if has_run and sizes in arguments.LAST_OTHERS:
+            return
+        masked = bool(result.call.mask)
+        other = _attempt(result.subject, sizes, 7, result.request, square=square, masked=masked, most=_most(result))
         if isinstance(other, Experiment):
-            other = with_constant_scale(other)
+            has_run, other = True, with_constant_scale(other)
             other = other if result.extension is None else _extended(other)
         yield other
 
@@ -98,10 +144,11 @@ def _attempt(
     *,
     square: bool = False,
     masked: bool = False,
+    most: int = LARGEST,
 ) -> Attempt:
     if is_function(subject):
         return function_experiment(subject, sizes, seed, request, masked)
-    return experiment(subject, sizes, seed, request, square=square, masked=masked)
+    return experiment(subject, sizes, seed, request, square=square, masked=masked, most=most)
 
 
 def _with_or_without_mask(
@@ -109,18 +156,41 @@ def _with_or_without_mask(
 ) -> Attempt:
     """Without a mask; with one, where the code fails without."""
     result = _attempt(subject, sizes, 0, request, square=square)
-    if result.failed is None or mask_argument(subject.described) is None:
+    mask = mask_argument(subject.described)
+    if result.failed is None or mask is None or not _is_required(subject, mask):
         return result
     masked = _attempt(subject, sizes, 0, request, square=square, masked=True)
     return masked if isinstance(masked, Experiment) else result
 
 
+def _is_required(subject: Subject, name: str) -> bool:
+    """Must an argument be given? What fails without one that need not be given is wrong."""
+    return any(p["required"] for p in subject.described["call"] if p["name"] == name)
+
+
 def _extended(result: Attempt) -> Attempt:
     """Explained as the formula and something beside it, where the formula alone does not."""
-    if not isinstance(result, Experiment) or result.is_explained:
+    if not isinstance(result, Experiment):
         return result
+    if result.is_explained:
+        read = with_run_reading(result) if _is_scaled_otherwise(result) else result
+        return read if read.is_right else result
     extended = with_extension(result)
-    return extended if extended.extension is None or is_same_for_another_text(extended) else result
+    if extended.extension is not None and not is_same_for_another_text(extended):
+        extended = result
+    if is_function(result.subject) or (extended.extension is not None and not extended.extension.unknown):
+        return extended
+    read = with_run_reading(result)
+    return read if read.is_explained or extended.extension is None else extended
+
+
+def _is_scaled_otherwise(result: Experiment) -> bool:
+    """Is another scale the only difference, and does the code say that it is meant, as in T5 or with muP?"""
+    said = stated(result.subject.source, result.subject.described["name"])
+    return not is_function(result.subject) and any(
+        len(variant) == 1 and variant[0].step == "scale" and bool(re.search(variant[0].announced or "$^", said))
+        for variant in result.variants or ()
+    )
 
 
 def with_constant_scale(result: Experiment) -> Experiment:
@@ -130,7 +200,8 @@ def with_constant_scale(result: Experiment) -> Experiment:
     for factor in _factors(result):
         cases = [replace(case, factor=factor) for case in result.cases]
         for size, case in product(range(1, LARGEST + 1), cases):
-            matches = explanations_of_size(case, [result.out], size, TOLERANCE, result.reading.mistakes)
+            tried = result.mistakes(result.reading)
+            matches = explanations_of_size(case, [result.out], size, TOLERANCE, tried, "scale is a constant")
             if matches:
                 return replace(result, case=case, variants=[variant for _, variant in matches])
     return result

@@ -1,15 +1,19 @@
-"""Constructor arguments: what a learner's class is built with, by the names that people give to sizes."""
+"""Constructor arguments: what a learner's class is built with. Every argument has a role: a width, a number of heads.
+
+A role is known by the name of the argument, or is found by trial (recipes.py). A configuration is its fields.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from regard.school.check.learner_code.protocol import Description
+from regard.school.check.learner_code.config_reads import config_reads
+from regard.school.check.learner_code.protocol import ArgumentFacts, Description
 from regard.support import vocabulary as words
-from regard.support.vocabulary import BIAS, HEAD_DIM, WIDTH_IN, WIDTH_OUT
+from regard.support.vocabulary import BIAS, WIDTH_IN, WIDTH_OUT
 
 
 @dataclass(frozen=True)
@@ -29,25 +33,99 @@ class ProbeSizes:
         """d_out: all heads together."""
         return self.num_heads * self.head_dim
 
+    @property
+    def grid(self) -> tuple[int, int]:
+        """The tokens as rows and columns of an image."""
+        rows = next(h for h in range(int(self.T**0.5), 0, -1) if self.T % h == 0)
+        return rows, self.T // rows
 
-# The first that a class can be built with is used; the others are for layers that insist on even sizes.
-PROBES = (ProbeSizes(), ProbeSizes(d_in=24, num_heads=4, head_dim=8))
+
+# The first that a class can be built with is used; the others are for layers that insist on even sizes, or on squares.
+PROBES = (
+    ProbeSizes(),
+    ProbeSizes(d_in=24, num_heads=4, head_dim=8),
+    ProbeSizes(d_in=96, num_heads=4, head_dim=16, context_length=19, T=16),
+)
 GROUPED = ProbeSizes(num_heads=6, head_dim=7, kv_heads=3)
 # A finding counts if it is also made at other sizes.
 OTHERS = (
     ProbeSizes(d_in=17, num_heads=5, head_dim=3, context_length=13, B=3, T=7),
     ProbeSizes(d_in=20, num_heads=2, head_dim=6, context_length=13, B=3, T=7),
 )
+# Where it runs at none of them: heads of a multiple of four; then tokens that are a square.
+LAST_OTHERS = (
+    ProbeSizes(d_in=40, num_heads=2, head_dim=8, context_length=13, B=3, T=7),
+    ProbeSizes(d_in=96, num_heads=2, head_dim=32, context_length=67, B=3, T=64),
+)
 OTHER_GROUPED = ProbeSizes(d_in=17, num_heads=4, head_dim=5, context_length=13, B=3, T=7, kv_heads=2)
 
 # Among the arguments of a layer, the names that may be something else elsewhere are known too.
 WIDTH = (*words.WIDTH, *words.WIDTH_TOO)
 HEADS = (*words.HEADS, *words.HEADS_TOO)
+HEAD_DIM = (*words.HEAD_DIM, *words.HEAD_DIM_TOO)
 KV_HEADS = (*words.KV_HEADS, *words.KV_HEADS_TOO)
 CONTEXT = (*words.CONTEXT, *words.CONTEXT_TOO)
 DROPOUT = (*words.DROPOUT, *words.DROPOUT_TOO)
 CAUSAL = (*words.CAUSAL, *words.CAUSAL_TOO)
 CONFIG = ("config", "cfg", "args", "params", "conf", "hparams", "c", "opt", "settings")
+
+# The role of every known name; where two lists have a name, the first.
+ROLES: dict[str, str] = {
+    name: role
+    for role, names in reversed(
+        (
+            ("d_in", WIDTH_IN),
+            ("d_out", WIDTH_OUT),
+            ("d_model", WIDTH),
+            ("num_heads", HEADS),
+            ("num_kv_heads", KV_HEADS),
+            ("head_dim", HEAD_DIM),
+            ("context_length", CONTEXT),
+            ("dropout", DROPOUT),
+            ("bias", BIAS),
+            ("causal", CAUSAL),
+            ("vocab_size", words.VOCABULARY),
+            ("num_layers", words.LAYERS),
+            ("d_ff", words.INNER_WIDTH),
+            ("temperature", ("temperature",)),
+            ("grid", ("grid", "grid_size", "window_size", "input_resolution")),
+            ("device", ("device",)),
+            ("none", ("dtype",)),
+        )
+    )
+    for name in names
+}
+KEEP = "keep"  # the role of an argument that keeps its default
+_FLAGS = ("bias", "causal")  # which keep their default
+
+
+@dataclass(frozen=True)
+class Setting:
+    """An argument of a constructor, or a field of a configuration that it takes."""
+
+    path: tuple[str, ...]
+    required: bool = True
+    told: str = ""  # its role, where something else than its name says it
+
+    @property
+    def key(self) -> str:
+        """As it is told: config.n_head."""
+        return ".".join(self.path)
+
+    @property
+    def role(self) -> str:
+        """What it is, by its name; "" where that says nothing."""
+        name = self.path[-1]
+        if self.told or (name in CONFIG and name != "c"):
+            return self.told or "config"
+        snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().strip("_")
+        role = ROLES.get(name) or ROLES.get(snake, "")
+        return KEEP if role in _FLAGS and not self.required else role
+
+    @property
+    def likely_role(self) -> str:
+        """Its role; where its name does not say it, a guess or its default."""
+        return self.role or (guess_role(self.path[-1]) if self.required else KEEP)
 
 
 @dataclass(frozen=True)
@@ -56,8 +134,9 @@ class Built:
 
     arguments: dict[str, Any] | None = None  # None for what is built already
     unknown: tuple[str, ...] = ()
-    guessed: tuple[str, ...] = ()  # names that are not known, but hold a word that is
+    guessed: tuple[str, ...] = ()  # names whose role is a guess that nothing confirmed
     sizes: dict[str, Any] = field(default_factory=dict)  # those of them that are sizes, to tell the learner
+    roles: Mapping[str, str] = field(default_factory=dict)  # of each of them, by its key
 
 
 def takes(described: Description, names: tuple[str, ...]) -> bool:
@@ -67,14 +146,44 @@ def takes(described: Description, names: tuple[str, ...]) -> bool:
 
 def has_config(described: Description) -> bool:
     """Is it built with one object for all settings?"""
-    return takes(described, CONFIG) and not takes(described, (*WIDTH, *WIDTH_IN))
+    named = any("fields" in p or (p["name"] in CONFIG and p["name"] != "c") for p in described.get("build", ()))
+    return named and not takes(described, (*WIDTH, *WIDTH_IN))
 
 
-def shares_key_heads(described: Description, source: str) -> bool:
+def shares_key_heads(described: Description, source: str, roles: Mapping[str, str] | None = None) -> bool:
     """Can it be built with fewer key heads than query heads? A configuration shows that by the names that are read."""
-    if takes(described, KV_HEADS):
-        return True
-    return has_config(described) and any(re.search(rf"[.\"']{name}\b", source) for name in KV_HEADS)
+    roles = roles or {}
+    return any(roles.get(one.key, one.role) == "num_kv_heads" for one in settings_of(described, source))
+
+
+def settings_of(described: Description, source: str) -> list[Setting]:
+    """The arguments of a constructor; in place of a configuration, its fields."""
+    return [one for p in described.get("build", ()) for one in _settings(p, source)]
+
+
+def _settings(p: ArgumentFacts, source: str) -> Iterator[Setting]:
+    if p["kind"].startswith("VAR_"):
+        return
+    own = {one.path: one for one in _own_fields(p)}
+    is_number = p["name"] in ROLES or not (p["required"] or "fields" in p)
+    reads = {} if is_number else config_reads(source, p["name"])
+    if not p.get("fields"):
+        yield Setting((p["name"],), p["required"], "config" if reads else "")
+    else:
+        yield from own.values()
+    for read, is_required in reads.items():
+        path = (p["name"], *read.split("."))
+        is_inside = any(path[: len(one)] == one or one[: len(path)] == path for one in own if len(one) > 1)
+        if not is_inside and (is_required or path[-1] in ROLES):
+            yield Setting(path, is_required and not p.get("fields"))
+
+
+def _own_fields(p: ArgumentFacts, path: tuple[str, ...] = ()) -> Iterator[Setting]:
+    path = (*path, p["name"])
+    if not p.get("fields"):
+        yield Setting(path, p["required"])
+    for one in p.get("fields", ()):
+        yield from _own_fields(one, path)
 
 
 def choose_arguments(
@@ -83,31 +192,53 @@ def choose_arguments(
     dropout: float = 0.0,
     square: bool = False,
     own: Mapping[str, Any] | None = None,
+    *,
+    source: str = "",
+    roles: Mapping[str, str] | None = None,
 ) -> Built:
-    """The arguments with which a class is built at these sizes; `own` are the learner's, by name, and come first."""
-    own = own or {}
-    parameters = [p for p in described["build"] if p["kind"] not in ("VAR_POSITIONAL", "VAR_KEYWORD")]
-    names = [p["name"] for p in parameters]
-    square = square or not takes(described, WIDTH_OUT) or not takes(described, (*WIDTH_IN, *WIDTH))
-    known = known_values(sizes, dropout, square, both=takes(described, WIDTH_IN))
-    if has_config(described):
-        known |= {name: {**known, **own} for name in CONFIG}
-    elif wrong := [name for name in own if name not in names]:
-        listed = ", ".join(names) or "none"
-        raise ValueError(f"{described['name']} takes no argument {', '.join(wrong)}; it takes {listed}")
-    chosen: dict[str, Any] = {}
-    unknown, guessed = [], []
-    for name, is_required in ((p["name"], p["required"]) for p in parameters):
-        if name in own:
-            chosen[name] = own[name]
-        elif name in known and (is_required or name not in (*BIAS, *CAUSAL)):
-            chosen[name] = known[name]
-        elif is_required and (like := _like(name, names)):
-            chosen[name] = known[like]
-            guessed.append(name)
-        elif is_required:
-            unknown.append(name)
-    return Built(chosen, tuple(unknown), tuple(guessed), _shown(chosen, sizes))
+    """The arguments with which a class is built at these sizes.
+
+    Options:
+        own: the learner's values, by name; they come first.
+        source: the text of the file, which shows what is read of a configuration.
+        roles: of arguments, by key, where they are not what their names say.
+    """
+    own, given, settings = own or {}, roles or {}, settings_of(described, source)
+    chosen = {one.key: given.get(one.key) or one.likely_role for one in settings}
+    values = role_values(fit_sizes(sizes, own, chosen), dropout, square, set(chosen.values()))
+    arguments: dict[str, Any] = {}
+    for one in settings:
+        role = chosen[one.key]
+        told = [own[name] for name in (one.key, one.path[-1]) if name in own]
+        if told or role not in ("", KEEP):
+            _place(arguments, one.path, told[0] if told else values.get(role, role[1:]))  # "=row" is a text
+    _add_others(described, arguments, own, settings)
+    asked = [one for one in settings if one.required and not {one.key, one.path[-1]} & {*own}]
+    unknown = [one.path[-1] for one in asked if not chosen[one.key]]
+    guessed = [one.path[-1] for one in asked if chosen[one.key] and not one.role and one.key not in given]
+    return Built(arguments, tuple(unknown), tuple(guessed), _shown(arguments, sizes), chosen)
+
+
+def _place(arguments: dict[str, Any], path: Sequence[str], value: Any) -> None:
+    """Put a value into a configuration, or among the arguments."""
+    for part in path[:-1]:
+        arguments = arguments.setdefault(part, {})
+    arguments[path[-1]] = value
+
+
+def _add_others(
+    described: Description, arguments: dict[str, Any], own: Mapping[str, Any], settings: Sequence[Setting]
+) -> None:
+    """Put in the learner's values for names that the constructor does not list: fields, or options of **kwargs."""
+    others = {name: value for name, value in own.items() if not any(name in (s.key, s.path[-1]) for s in settings)}
+    configs = [value for value in arguments.values() if isinstance(value, dict)]
+    if any(p["kind"] == "VAR_KEYWORD" for p in described["build"]):
+        arguments.update(others)
+    elif configs:
+        configs[0].update(others)
+    elif others:
+        listed = ", ".join(one.key for one in settings) or "none"
+        raise ValueError(f"{described['name']} takes no argument {', '.join(others)}; it takes {listed}")
 
 
 def _shown(chosen: Mapping[str, Any], sizes: ProbeSizes) -> dict[str, Any]:
@@ -117,50 +248,89 @@ def _shown(chosen: Mapping[str, Any], sizes: ProbeSizes) -> dict[str, Any]:
     return {name: value for name, value in chosen.items() if type(value) is int}
 
 
-# Words in names that are not known, and the known name that such a name is taken for: the first that fits.
+def fit_sizes(sizes: ProbeSizes, own: Mapping[str, Any], roles: Mapping[str, str]) -> ProbeSizes:
+    """The sizes as the learner's own values have them; heads and widths still divide.
+
+    >>> fit_sizes(ProbeSizes(), {"num_heads": 4}, {"num_heads": "num_heads"}).width
+    28
+    """
+    by_key = {**{key.rpartition(".")[2]: role for key, role in roles.items()}, **roles}
+    told = {
+        by_key.get(name) or ROLES.get(name): value for name, value in own.items() if type(value) is int and value > 0
+    }
+    if "context_length" in told:
+        context = told["context_length"]
+        sizes = replace(sizes, context_length=context, T=min(sizes.T, context))
+    sizes = replace(sizes, d_in=told.get("d_in", sizes.d_in), head_dim=told.get("head_dim", sizes.head_dim))
+    sizes = replace(
+        sizes, num_heads=told.get("num_heads", sizes.num_heads), kv_heads=told.get("num_kv_heads", sizes.kv_heads)
+    )
+    if width := told.get("d_model") or told.get("d_out"):
+        heads = [told["num_heads"]] if "num_heads" in told else [sizes.num_heads, 4, 3, 2, 1]
+        heads = [h for h in heads if width % h == 0] or [sizes.num_heads]
+        sizes = replace(sizes, num_heads=heads[0], head_dim=max(1, width // heads[0]))
+    return sizes
+
+
+# Words in names that are not known, and the role that such a name is taken for: the first that fits.
 _LIKE = (
     (r"drop|^p_|_p$", "dropout"),
     (r"bias", "bias"),
     (r"kv.*head|head.*kv|group", "num_kv_heads"),
     (r"(dim|size|width|d).*head|head.*(dim|size|width)|^d_?[kqv]$|_[kqv]_dim", "head_dim"),
-    (r"head|^n_?h$|^h$", "num_heads"),
-    (r"ctx|context|block|seq|len|pos|tokens|^t$", "context_length"),
+    (r"head|^n_?h$|^h$|cabe[zc]a|k(o|oe)pf|tete|tou_?shu|atama", "num_heads"),
+    (r"ctx|context|block|seq|len|pos|tokens|^t$|laenge|longi|longu|lunghe", "context_length"),
     (r"vocab", "vocab_size"),
     (r"layer|depth", "num_layers"),
     (r"ff|mlp|hidden_?mult|inner", "d_ff"),
     (r"^(d_?in|in_?d|n_?in)|input", "d_in"),
     (r"^(d_?out|out_?d|n_?out)|output", "d_out"),
-    (r"emb|dim|width|hid|model|state|feat|chan|unit|size|^n_?x$|^d_|^[cde]$", "d_model"),
+    (r"emb|dim|width|hid|model|state|feat|chan|unit|size|^n_?x$|^d_|^[cde]$|weidu|jigen|breite", "d_model"),
 )
 
 
-def _like(name: str, others: Sequence[str]) -> str:
-    """The known name that an unknown one is taken for; "" where nothing in it is known.
+def guess_role(name: str) -> str:
+    """The role that an unknown name suggests; "" where nothing in it is known.
 
-    >>> _like("n_state", []), _like("ctx", []), _like("flavour", [])
+    >>> guess_role("n_state_vars"), guess_role("ctx_tokens"), guess_role("flavour")
     ('d_model', 'context_length', '')
     """
-    like = next((known for pattern, known in _LIKE if re.search(pattern, name.lower())), "")
-    return "d_model" if like == "d_in" and not any(other in WIDTH_OUT for other in others) else like
+    return next((role for pattern, role in _LIKE if re.search(pattern, name.lower())), "")
 
 
-def known_values(sizes: ProbeSizes, dropout: float = 0.0, square: bool = False, both: bool = True) -> dict[str, Any]:
-    """A value for every known name; `both`: the class has an input width of its own, so d_model is not that."""
+def role_values(sizes: ProbeSizes, dropout: float, square: bool, roles: set[str]) -> dict[str, Any]:
+    """A value for every role, for a class that has arguments of these roles.
+
+    square: with d_in = d_out, as where nothing tells them apart.
+    """
+    square = square or "d_out" not in roles or not roles & {"d_in", "d_model"}
     d_in = sizes.width if square else sizes.d_in
-    return {
-        **dict.fromkeys(WIDTH_IN, d_in),
-        **dict.fromkeys(WIDTH_OUT, sizes.width),
-        **dict.fromkeys(WIDTH, sizes.width if both or square else d_in),
-        **dict.fromkeys(HEADS, sizes.num_heads),
-        **dict.fromkeys(KV_HEADS, sizes.kv_heads or sizes.num_heads),
-        **dict.fromkeys(HEAD_DIM, sizes.head_dim),
-        **dict.fromkeys(CONTEXT, sizes.context_length),
-        **dict.fromkeys(DROPOUT, dropout),
-        **dict.fromkeys(BIAS, False),
-        **dict.fromkeys(CAUSAL, True),
-        **dict.fromkeys(words.VOCABULARY, 19),  # of blocks and whole models, whose attention is checked
-        **dict.fromkeys(words.LAYERS, 1),
-        **dict.fromkeys(words.INNER_WIDTH, 23),
+    values = {
+        "d_in": d_in,
+        "d_out": sizes.width,
+        "d_model": sizes.width if "d_in" in roles else d_in,
+        "num_heads": sizes.num_heads,
+        "num_kv_heads": sizes.kv_heads or sizes.num_heads,
+        "head_dim": sizes.head_dim,
+        "context_length": sizes.context_length,
+        "dropout": dropout,
+        "bias": False,
+        "causal": True,
+        "vocab_size": 19,  # of blocks and whole models, whose attention is checked
+        "num_layers": 1,
+        "d_ff": 23,
+        "temperature": sizes.d_in**0.5,  # of a layer without weights, which is called with x
+        "grid": list(sizes.grid),
         "device": "cpu",
-        "dtype": None,
+        "head_dim + 2": sizes.head_dim + 2,
+        "one": 1,
+        "two": 2,
+        "none": None,
     }
+    return {**values, "config": {name: values[role] for name, role in ROLES.items() if role != "config"}}
+
+
+def known_values(sizes: ProbeSizes) -> dict[str, Any]:
+    """A value for every known name."""
+    values = role_values(sizes, 0.0, False, {"d_in", "d_out"})
+    return {name: values[role] for name, role in ROLES.items()}

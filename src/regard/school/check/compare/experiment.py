@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from regard.mistakes.formula import Case
+from regard.mistakes.mistake import Mistake, written_in
 from regard.mistakes.search import FINITE, LARGEST, TOLERANCE, Variant, explanations_of_size, outputs, same
 from regard.school.check.compare import call_forms as calls
 from regard.school.check.compare import constructor_arguments as arguments
-from regard.school.check.compare.call_forms import LAYOUTS, CallForm, causal_mask
-from regard.school.check.compare.constructor_arguments import Built, ProbeSizes, has_config, takes
-from regard.school.check.compare.parameters import Assignment, Norm, assignments, find_norm
+from regard.school.check.compare.call_forms import CallForm, causal_mask
+from regard.school.check.compare.constructor_arguments import Built, ProbeSizes
+from regard.school.check.compare.parameters import Assignment, Norm, find_norm
+from regard.school.check.compare.readings import input_width, readings_of
+from regard.school.check.compare.recipes import LayerRecipe, find_recipe, is_searched, known_recipe
 from regard.school.check.learner_code.protocol import DriverJob, Failure, ModuleContents, Observation
 from regard.school.check.learner_code.subject import Subject
 from regard.school.check.learner_code.text_hints import own_text
@@ -26,8 +29,10 @@ from regard.school.check.request import Request
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from regard.school.check.compare.anatomy import Anatomy
+
 # How many ways to read the parameters are tried, the likeliest first, with no mistake, with one and with two.
-READINGS = (60, 24, 2)
+READINGS = (60, 12, 2)
 WRONG_SHAPE = "wrong shape"  # the type of a failure that is no exception
 _LOW_PRECISION = 1e-4  # where a layer insists on float32
 
@@ -58,6 +63,7 @@ class Attempt:
     subject: Subject
     request: Request
     sizes: ProbeSizes
+    recipe: LayerRecipe = field(default_factory=LayerRecipe)
     built: Built = field(default_factory=Built)
     observation: Observation = field(default_factory=Observation)
     tensors: dict[str, Tensor] = field(default_factory=dict)
@@ -65,6 +71,7 @@ class Attempt:
     norm: Norm | None = None  # applied to x before it is projected
     failed: Failure | None = None
     problem: str = ""  # why it could not be compared
+    unread: str = ""  # what could not be found in a run, where neither names nor numbers say what it computes
     variants: list[Variant] | None = None  # the smallest explanations; None where there is none
 
     @property
@@ -82,9 +89,19 @@ class Attempt:
         """What the learner wrote of this class or function."""
         return own_text(self.subject.source, self.subject.described["name"])
 
+    def mistakes(self, reading: Assignment) -> tuple[Mistake, ...]:
+        """Those that its code can make, if its parameters are read so."""
+        return written_in(self.subject.source, (*self.request.mistakes, *reading.mistakes))
+
     def prepared(self, x: Tensor) -> Tensor:
         """x as the projections read it."""
         return x if self.norm is None else self.norm(x)
+
+    def inputs(self, x: Tensor, ways: Sequence[CallForm]) -> dict[str, Tensor]:
+        """x in every layout, and what else these calls are given."""
+        others = calls.other_inputs(x, self.sizes.head_dim)
+        given = {name for way in ways for name in way.names}
+        return {**calls.inputs(x), **{name: t for name, t in others.items() if name in given}}
 
     def job(self, **changes: Unpack[DriverJob]) -> DriverJob:
         """A job for the driver: this layer, with these weights."""
@@ -101,6 +118,7 @@ class Experiment(Attempt):
     reading: Assignment
     extension: Extension | None = None
     masked: Experiment | None = None  # called with a mask, where it takes one
+    anatomy: Anatomy | None = None  # its parts, where they were found in a run
 
     @property
     def is_right(self) -> bool:
@@ -118,6 +136,11 @@ class Experiment(Attempt):
         return [tuple(one.name for one in variant) for variant in self.variants or ()]
 
     @property
+    def has_fixed_tokens(self) -> bool:
+        """Is it built for so many tokens, as for the windows of an image?"""
+        return self.recipe.is_square or "grid" in self.built.roles.values()
+
+    @property
     def cases(self) -> list[Case]:
         """The case; where nothing says whether it must hide the future, the other one, too."""
         is_told = self.must_hide is not None or self.case.mask is not None
@@ -131,20 +154,23 @@ class Experiment(Attempt):
     def run(
         self, times: int = 1, tensors: Mapping[str, Tensor] | None = None, **changes: Unpack[DriverJob]
     ) -> Observation:
-        """Call it again in the same way, so many times; or with other tensors."""
-        changes.setdefault("calls", [self.call.as_json()] * times)
-        return self.subject.run(self.job(**changes), {**self.tensors, **(tensors or {})})
+        """Call it again in the same way, so many times, each a new instance; or with other tensors."""
+        changes.setdefault("calls", [{**self.call.as_json(), "fresh": True}] * times)
+        tensors = tensors or {}
+        others = self.inputs(tensors["x"], [self.call]) if "x" in tensors else {}
+        return self.subject.run(self.job(**changes), {**self.tensors, **others, **tensors})
 
-    def with_dropout(self, times: int, train: bool = False) -> Observation:
+    def with_dropout(self, times: int, **changes: Unpack[DriverJob]) -> Observation:
         """The same with a dropout of 0.5."""
         built = self.built.arguments
         if built is not None:
             sizes = {
                 name: value for name, value in built.items() if name not in arguments.DROPOUT and type(value) is int
             }
-            chosen = arguments.choose_arguments(self.subject.described, self.sizes, 0.5, own=self.request.own)
+            chosen = self.recipe.choose(self.subject, self.request, self.sizes, dropout=0.5)
             built = {**(chosen.arguments or {}), **sizes}
-        return self.run(times, build=built, dropout=0.5, seeds=True, train=train)
+        changes["build"], changes["dropout"], changes["seeds"] = built, 0.5, True
+        return self.run(times, **changes)
 
     def outputs(self, seen: Observation, sizes: ProbeSizes | None = None) -> list[Tensor]:
         """The output of each call that did not fail."""
@@ -185,24 +211,54 @@ def experiment(
 
     square: with d_in = d_out. masked: with a mask passed.
     """
-    result = Attempt(subject=subject, request=request, sizes=sizes)
+    attempt = partial(_attempt, subject, sizes, seed, request, square=square, masked=masked, most=most)
+    result = attempt(known_recipe(subject))
+    if (isinstance(result, Experiment) and not result.built.guessed) or is_searched(subject):
+        return result
+    result = attempt(find_recipe(subject, request))
+    if isinstance(result, Experiment) or result.failed is None:
+        return result
+    if result.built.guessed:
+        return replace(result, problem=request.ask_for_arguments(result.built.guessed))
+    if not result.recipe.is_refused(result.failed, subject.source):
+        return result
+    return replace(result, problem=request.ask_for_others(result.failed, list(result.built.arguments or ())))
+
+
+def _attempt(
+    subject: Subject,
+    sizes: ProbeSizes,
+    seed: int,
+    request: Request,
+    recipe: LayerRecipe,
+    *,
+    square: bool,
+    masked: bool,
+    most: int,
+) -> Attempt:
+    """An experiment by this recipe."""
+    result = Attempt(subject=subject, request=request, sizes=sizes, recipe=recipe)
     if not subject.is_built:
-        built = arguments.choose_arguments(subject.described, sizes, square=square, own=request.own)
+        result.built = built = recipe.choose(subject, request, sizes, square)
         if built.unknown:
             return replace(result, problem=request.ask_for_arguments(built.unknown))
-        result.built = built
-    first = result.observation = subject.run({"build": result.built.arguments}, {})
+        result.sizes = sizes = arguments.fit_sizes(sizes, request.own, built.roles)
+    way = next(calls.call_forms(subject.described, [], recipe.layouts, recipe.choices[0]))
+    x = calls.random_tensor(seed, sizes.B, sizes.T, sizes.width)
+    job: DriverJob = {"build": result.built.arguments, "first": way.as_json()}
+    first = result.observation = subject.run(job, result.inputs(x, [way]))
     if first.failed is not None:
         return replace(result, failed=first.failed)
     weights = known_weights(first.contents, seed + request.seed)
-    readings = list(_readings(result, weights)) if weights else [Assignment()]
+    readings = list(readings_of(result, weights)) if weights else [Assignment()]
     if not readings:
         ask = f"They are {', '.join(weights)}. Say it: {request.spelling.weights}"
-        return replace(result, problem=f"which of its parameters are the projections? {ask}")
-    d_in = _input_width(readings, result)
+        result.unread = f"which of its parameters are the projections? {ask}"
+        readings = [Assignment()]
+    d_in = input_width(readings, result) if not result.unread else _width_by_trial(result, way, seed)
     readings = [one for one in readings if not one.projections or d_in in (one.d_in, one.d_in * one.num_heads)]
     x = calls.random_tensor(seed + request.seed + 1, sizes.B, sizes.T, d_in)
-    result.tensors = {**calls.inputs(x), **{f"state.{name}": value for name, value in weights.items()}}
+    result.tensors = {"x": x, **{f"state.{name}": value for name, value in weights.items()}}
     plain = _explained(result, readings, masked, most)
     norm = find_norm(first.contents, weights, d_in)
     if norm is None or not isinstance(plain, Experiment) or plain.is_explained:
@@ -211,65 +267,28 @@ def experiment(
     return normed if normed.is_explained else plain
 
 
-def _readings(result: Attempt, weights: Mapping[str, Tensor]) -> Iterator[Assignment]:
-    subject, sizes, contents = result.subject, result.sizes, result.observation.contents
-    kv_heads, attributes = sizes.kv_heads, contents["attributes"]
-    if subject.is_built or has_config(subject.described):
-        kv_heads = next(
-            (int(attributes[n]) for n in arguments.KV_HEADS if isinstance(attributes.get(n), int)), kv_heads
-        )
-    d_in = None if subject.is_built or not takes(subject.described, ("d_in",)) else sizes.d_in
-    for heads in _head_counts(result):
-        for one in assignments(contents["parameters"], weights, heads, d_in, kv_heads, result.request.names):
-            rows, number = len(one.projections["W_query"].weight), one.num_heads
-            is_piece = one.d_in * number in (sizes.width, sizes.d_in) and not subject.is_built
-            if rows and number and (rows % number == 0 or is_piece):
-                yield one
-
-
-def _head_counts(result: Attempt) -> list[int]:
-    """The number of heads: as built, as an attribute says, or all that divide the width."""
-    subject, contents, own = result.subject, result.observation.contents, result.request.own
-    attributes: Mapping[str, Any] = contents["attributes"]
-    given = [int(own[n]) for n in arguments.HEADS if n in own]
-    if not subject.is_built and takes(subject.described, arguments.HEADS):
-        return given or [result.sizes.num_heads]
-    named = given or [attributes[n] for n in arguments.HEADS if type(attributes.get(n)) is int and attributes[n] > 0]
-    if named:
-        return named[:1]
-    if not subject.is_built and not has_config(subject.described) and "multi" not in subject.described["name"].lower():
-        return [1]
-    widest = max((max(p["shape"]) for p in contents["parameters"] if len(p["shape"]) > 1), default=1)
-    return [1, *(h for h in range(2, min(widest, 64) + 1) if widest % h == 0)]
-
-
-def _input_width(readings: Sequence[Assignment], result: Attempt) -> int:
-    """d_in: what the projections read."""
-    first, sizes, is_built = readings[0], result.sizes, result.subject.is_built
-    if not first.projections:
-        return sizes.d_in
-    widths = () if is_built else (sizes.d_in, sizes.width)
-    columns = {one.d_in for one in readings}
-    if not columns & set(widths):  # each head projects its own piece of x
-        pieces = {c * one.num_heads for c in columns for one in readings}
-        fitting = [width for width in widths if width in pieces and width % sizes.num_heads == 0]
-        if fitting and not has_config(result.subject.described):
-            return fitting[0]
-    shape = first.projections["W_query"].weight.shape
-    return sizes.d_in if not is_built and sizes.d_in in shape and first.d_in not in widths else first.d_in
+def _width_by_trial(result: Attempt, way: CallForm, seed: int) -> int:
+    """The width of x with which it runs, where its weights do not tell."""
+    shapes = [n for p in result.observation.contents.get("parameters", ()) for n in p["shape"] if len(p["shape"]) > 1]
+    for width in dict.fromkeys((result.sizes.d_in, result.sizes.width, *shapes)):
+        x = calls.random_tensor(seed, result.sizes.B, result.sizes.T, width)
+        job: DriverJob = {"build": result.built.arguments, "calls": [way.as_json()]}
+        if result.subject.run(job, result.inputs(x, [way])).failure is None:
+            return int(width)
+    return result.sizes.d_in
 
 
 def _explained(result: Attempt, readings: Sequence[Assignment], masked: bool, most: int) -> Attempt:
     """Run it in every way that it can be called, and look for the smallest explanation of any of the outputs."""
     sizes, described = result.sizes, result.subject.described
     forms = calls.mask_forms(causal_mask(sizes.T), torch.float64, sizes.B) if masked else {}
-    ways = list(calls.call_forms(described, list(forms), LAYOUTS))
-    result.tensors |= forms
+    ways = result.recipe.ways(described, list(forms))
+    result.tensors |= {**result.inputs(result.tensors["x"], ways), **forms}
     seen = _run(result, ways)
     result.failed = seen.failure
     x, expected = result.prepared(result.tensors["x"]), result.must_hide
     # Without weights, and of x alone, scores are not scaled; of q, k and v that come from elsewhere they are.
-    is_simplified = sum(isinstance(one, str) for one in ways[0].args) == 1 and "scaled" not in described["name"].lower()
+    is_simplified = ways[0].texts == 1 and "scaled" not in described["name"].lower()
     groups: list[Group] = []
     for layout, outs in _outputs(result, ways, seen).items():
         for reading in readings:
@@ -323,7 +342,7 @@ def smallest_explanation(result: Attempt, groups: Sequence[Group], most: int = L
 
     for size in range(most + 1):
         for reading, case, outs in groups[: READINGS[size]]:
-            mistakes = (*result.request.mistakes, *reading.mistakes)
+            mistakes = result.mistakes(reading)
             matches = explanations_of_size(case, [one.out for one in outs], size, tolerance, mistakes)
             matches = [(i, variant) for i, variant in matches if _is_clear(case, outs[i], variant, tolerance)]
             if matches:
@@ -337,8 +356,9 @@ def _is_clear(case: Case, output: Output, variant: Variant, tolerance: float) ->
     """Where NaN hides most of an output: is the explanation that of the output without NaN, too?"""
     if not bool(output.out.isnan().any()):
         return True
-    if output.clear is None or bool(output.clear.isnan().any()):
-        return not bool(output.out.isnan().all())
+    is_all_nan = bool(output.out.isnan().all())
+    if output.clear is None or (not is_all_nan and bool(output.clear.isnan().any())):
+        return not is_all_nan
     return any(same(one, output.clear.to(torch.float64), tolerance) for one in outputs(case, variant, FINITE))
 
 

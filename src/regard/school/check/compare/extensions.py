@@ -34,7 +34,7 @@ def with_extension(result: Experiment) -> Experiment:
     if result.is_explained or not result.case.projections or result.case.reads_pieces:
         return result
     for size, one in product((0, 1), list(_extensions(result, result.text))):
-        if matches := explanations_of_size(one.case, [one.out], size, TOLERANCE, result.reading.mistakes):
+        if matches := explanations_of_size(one.case, [one.out], size, TOLERANCE, result.mistakes(result.reading)):
             variants = [variant for _, variant in matches]
             return replace(result, case=one.case, out=one.out, variants=variants, extension=one)
     return result

@@ -49,7 +49,8 @@ class Assignment:
     def mistakes(self) -> tuple[Mistake, ...]:
         """Mistakes that can be told apart: without names nobody knows which projection is which."""
         if not self.named:
-            return tuple(m for m in MISTAKES if m.step != "project" or m.name == "embedding split before projection")
+            known = ("one projection used twice", "not projected", "")
+            return tuple(m for m in MISTAKES if m.step != "project" or (m.family in known and not m.rare))
         return MISTAKES if self.is_linear else tuple(m for m in MISTAKES if m.name != "transposed weights")
 
 

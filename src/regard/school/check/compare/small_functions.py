@@ -91,18 +91,23 @@ def _softmax(subject: Subject, sizes: ProbeSizes, seed: int) -> Found:
     out, row, large = (None if run.failed or not run.outputs else run.outputs[0] for run in runs)
     if out is None and row is None:
         return _failed(runs)
-    expected, about = x.softmax(-1), f"softmax of {len(x)} rows"
+    expected = x.softmax(-1)
     if out is not None and not same(out, expected):
-        for name, (act, says) in _WRONG.items():
-            if same(out, act(x)):
-                return [WRONG_SOFTMAX[name].found(says, example=Example(about, out, expected))], []
-        return _unknown(about, out, expected)
+        return _wrong_softmax(x, out, expected)
     if out is None and row is not None and not same(row, expected[0]):
         return _unknown(f"softmax of {sizes.T} numbers", row, expected[0])
     if large is None or not bool(large.isfinite().all()):
         says = "For numbers around 1000 the result is NaN: exp(1000) is too large for any floating-point type."
         return [OVERFLOW.found(says)], []
     return [], []
+
+
+def _wrong_softmax(x: Tensor, out: Tensor, expected: Tensor) -> Found:
+    about = f"softmax of {len(x)} rows"
+    for name, (act, says) in _WRONG.items():
+        if same(out, act(x)):
+            return [WRONG_SOFTMAX[name].found(says, example=Example(about, out, expected))], []
+    return _unknown(about, out, expected)
 
 
 def _mask(subject: Subject, sizes: ProbeSizes, seed: int) -> Found:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from difflib import get_close_matches
 
 from regard.school.check.compare.constructor_arguments import CONTEXT, ProbeSizes, takes
 from regard.school.check.compare.experiment import WRONG_SHAPE, Attempt, experiment
+from regard.school.check.explain.mistake_lines import nodes
+from regard.school.check.explain.outputs import explain_output
+from regard.school.check.explain.shapes import explain_shapes
+from regard.school.check.learner_code.protocol import Failure
 from regard.school.check.learner_code.subject import Subject
 from regard.school.check.verdict import Finding, known
 
-_SHAPES = ("shape", "size", "dimension", "expand", "must match", "broadcast")
+_SHAPES = ("shape", "size", "dimension", "expand", "must match", "broadcast", "core dimension", "aligned")
 # Fields of the sizes that people write as numbers: what they are called, and the largest number that anybody writes.
 _FIELDS = {
     "head_dim": ("head_dim", 256),
@@ -50,29 +55,147 @@ FULL_CONTEXT = known(
 )
 
 
+IMPORTS = {
+    "F": "import torch.nn.functional as F",
+    "nn": "from torch import nn",
+    "np": "import numpy as np",
+    "Tensor": "from torch import Tensor",
+    "sqrt": "from math import sqrt",
+    "einsum": "from torch import einsum",
+    "softmax": "from torch.nn.functional import softmax",
+    **{name: f"import {name}" for name in ("torch", "math", "numpy", "copy", "einops", "functools", "typing")},
+    **{name: f"from einops import {name}" for name in ("rearrange", "repeat", "reduce")},
+    **{name: f"from typing import {name}" for name in ("Optional", "Tuple", "List", "Dict", "Any", "Union")},
+    **{name: f"from functools import {name}" for name in ("partial", "lru_cache", "reduce")},
+    "dataclass": "from dataclasses import dataclass",
+}
+MISSING_IMPORT = known("missing import", "A name from another module is known only after an import.")
+UNKNOWN_NAME = known("unknown name", "A name must be assigned before it is used, and spelled the same.")
+UNKNOWN_ATTRIBUTE = known(
+    "unknown attribute", "forward can use only what __init__ has put into self, under the same name."
+)
+ARGUMENTS = known("wrong number of arguments", "A call gives what the def asks for: count them, self aside.")
+DEVICE = known(
+    "hard-coded device",
+    "A layer runs where its input is: with .cuda() in it, it fails on every computer without a GPU, and with several.",
+    "mask = torch.ones(T, T, device=x.device)  # what is made in forward goes where x is",
+)
+
+
 def explain_crash(attempt: Attempt) -> Finding:
-    """What an exception means, in the learner's terms."""
-    subject, failed = attempt.subject, attempt.failed
+    """What an exception means, in the learner's terms; without a name where it may be the fault of the check's call."""
+    failed = attempt.failed
     assert failed is not None
     if failed.type == WRONG_SHAPE:
-        return Finding("", failed.message, step="out")
+        return explain_output(attempt)
     message = failed.message.strip().split("\n")[0].rstrip(". ")
-    if failed.type == "AttributeError" and re.search(_ABOUT_INIT, failed.message):
-        says = f"{subject.described['name']}.__init__ uses the module before super().__init__() was called."
-        return NO_INIT.found(says, _init_line(subject.source, failed.line))
-    if "view size is not compatible" in message:
-        says = "view() is called on a tensor that was transposed: its memory is not in the order that view needs."
-        return NOT_CONTIGUOUS.found(says, failed.line)
-    if failed.type == "MemoryError" or "DefaultCPUAllocator" in message:
-        return OUT_OF_MEMORY.found("It needs more memory than it may have.", failed.line)
-    is_shape = failed.type in ("RuntimeError", "ValueError", "IndexError") and any(w in message for w in _SHAPES)
-    if is_shape and (finding := _hard_coded(attempt, failed.line)):
-        return finding
-    remedy = ""
-    if failed.type == "NameError" and "'F'" in message:
-        remedy = " Write import torch.nn.functional as F at the top of the file."
+    for types, pattern, explain in _RULES:
+        match = re.search(pattern, failed.message) if failed.type in types or not types else None
+        if match and (finding := explain(attempt, failed, match)):
+            return finding
     where = f" in {failed.function}" if failed.function else ""
-    return Finding("", f"It fails{where}: {failed.type}: {message}.{remedy}", line=failed.line)
+    return Finding("", f"It fails{where}: {failed.type}: {message}.", line=failed.line)
+
+
+def _no_init(attempt: Attempt, failed: Failure, match: re.Match[str]) -> Finding:
+    says = f"{attempt.subject.described['name']}.__init__ uses the module before super().__init__() was called."
+    return NO_INIT.found(says, _init_line(attempt.subject.source, failed.line))
+
+
+def _not_contiguous(attempt: Attempt, failed: Failure, match: re.Match[str]) -> Finding:
+    says = "view() is called on a tensor that was transposed: its memory is not in the order that view needs."
+    return NOT_CONTIGUOUS.found(says, failed.line)
+
+
+def _memory(attempt: Attempt, failed: Failure, match: re.Match[str]) -> Finding:
+    return OUT_OF_MEMORY.found("It needs more memory than it may have.", failed.line)
+
+
+def _name(attempt: Attempt, failed: Failure, match: re.Match[str]) -> Finding | None:
+    """A name that is not there: an import that is missing, or a name like it."""
+    name, source = match[1], attempt.subject.source
+    if not failed.line:
+        return None
+    if name in IMPORTS:
+        return MISSING_IMPORT.found(f"{name} is used, and never imported.", failed.line, fix=IMPORTS[name])
+    says = f"{name} has no value here, in {failed.function}."
+    return UNKNOWN_NAME.found(says + _like(name, _variables(source, failed.line)), failed.line)
+
+
+def _attribute(attempt: Attempt, failed: Failure, match: re.Match[str]) -> Finding | None:
+    """An attribute of the learner's own class that nothing has put there."""
+    if match[1] not in {node.name for node in nodes(attempt.subject.source, ast.ClassDef)}:
+        return None
+    attributes = {
+        node.attr
+        for node in nodes(attempt.subject.source, ast.Attribute)
+        if isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name) and node.value.id == "self"
+    }
+    methods = {node.name for node in nodes(attempt.subject.source, ast.FunctionDef)}
+    says = f"self.{match[2]} is used, and {match[1]} has no such attribute."
+    return UNKNOWN_ATTRIBUTE.found(says + _like(match[2], {*attributes, *methods} - {match[2]}, "self."), failed.line)
+
+
+def _like(name: str, names: Iterable[str], before: str = "") -> str:
+    """The name that is most like it, in a sentence."""
+    near = get_close_matches(name, sorted(names), 1, 0.6)
+    return f" There is {before}{near[0]}: is that meant?" if near else ""
+
+
+def _variables(source: str, line: int) -> set[str]:
+    """The names that are assigned in the function that a line belongs to, and its arguments."""
+    functions = [one for one in nodes(source, ast.FunctionDef) if one.lineno <= line <= (one.end_lineno or 0)]
+    names = set()
+    for node in (node for one in functions[-1:] for node in ast.walk(one)):
+        if isinstance(node, ast.arg):
+            names.add(node.arg)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return names
+
+
+def _arguments(attempt: Attempt, failed: Failure, match: re.Match[str]) -> Finding | None:
+    """A call in the learner's own code; forward itself is called by the check."""
+    functions = {node.name for node in nodes(attempt.subject.source, ast.FunctionDef)}
+    if not failed.line or match[1].rpartition(".")[2] not in functions or failed.function == match[1]:
+        return None
+    return ARGUMENTS.found(f"{failed.message.strip().rstrip('.')}.", failed.line)
+
+
+def _device(attempt: Attempt, failed: Failure, match: re.Match[str]) -> Finding | None:
+    line = _code(attempt.subject.source, failed.line)
+    if "cuda" not in line and "device" not in line:
+        return None
+    return DEVICE.found("A tensor is put on a GPU, wherever x is; here, x is on the CPU.", failed.line)
+
+
+def _shape(attempt: Attempt, failed: Failure, match: re.Match[str]) -> Finding | None:
+    if finding := explain_shapes(failed, attempt.subject.source):
+        if finding.name:
+            return finding
+        return _hard_coded(attempt, failed.line) or finding
+    return _hard_coded(attempt, failed.line)
+
+
+Rule = Callable[[Attempt, Failure, "re.Match[str]"], "Finding | None"]
+_FAULTS = ("RuntimeError", "ValueError", "IndexError", "AssertionError")
+# Types of exceptions, a pattern of their message, and what it means; the first that has something to say.
+_RULES: tuple[tuple[tuple[str, ...], str, Rule], ...] = (
+    (("AttributeError",), _ABOUT_INIT, _no_init),
+    ((), "view size is not compatible", _not_contiguous),
+    (("MemoryError",), "", _memory),
+    ((), "DefaultCPUAllocator", _memory),
+    (("NameError", "UnboundLocalError"), r"(?:name|variable) '(\w+)'", _name),
+    (("AttributeError",), r"'(\w+)' object has no attribute '(\w+)'", _attribute),
+    (("TypeError",), r"([\w.]+)\(\) (?:takes|missing|got an unexpected)", _arguments),
+    ((*_FAULTS, "AcceleratorError"), r"CUDA|NVIDIA|same device|cuda", _device),
+    (("RuntimeError", "ValueError", "IndexError"), "|".join(_SHAPES), _shape),
+)
+
+
+def _code(source: str, line: int) -> str:
+    lines = source.splitlines()
+    return lines[line - 1] if 0 < line <= len(lines) else ""
 
 
 def _init_line(source: str, line: int) -> int:

@@ -6,21 +6,24 @@ Code may be right in one reading and wrong in the other: then its own text says 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import torch
 from torch import Tensor
 
 from regard.mistakes.formula import Case
 from regard.mistakes.mistake import Mistake
-from regard.mistakes.search import Variant, same
+from regard.mistakes.search import LARGEST, WITHOUT_MASK, Variant, explanations_of_size, outputs, same
 from regard.school.check.compare.attempts import other_attempts
 from regard.school.check.compare.call_forms import LAYOUTS, CallForm
-from regard.school.check.compare.experiment import Experiment, experiment
+from regard.school.check.compare.experiment import Attempt, Experiment, experiment
+from regard.school.check.explain import code_mistakes
+from regard.school.check.explain.code_mistakes import NOT_ASSIGNED, half_precision, not_assigned
 from regard.school.check.explain.divergence import first_divergence, latest_divergence
 from regard.school.check.explain.exceptions import explain_crash
 from regard.school.check.explain.mistake_lines import hiding_line, likeliest, line_of, steps_of
 from regard.school.check.learner_code.subject import is_function
-from regard.school.check.learner_code.text_hints import has_positions, has_window, mask_shows
+from regard.school.check.learner_code.text_hints import mask_shows
 from regard.school.check.verdict import Example, Finding, known, simulated
 
 OVER_THE_BATCH = known(
@@ -34,6 +37,7 @@ INVERTED = known(
     step="mask",
 )
 TOKENS = 3
+_HALF_TOLERANCE = 5e-3  # of float16 inside
 _COLUMNS = 6
 # What is shown of a step: its own numbers, or those of the step where they are easier to follow.
 _SHOWN = {"mask": "weights", "scaled": "weights", "shared keys": "weights", "split": "split", "scores": "weights"}
@@ -43,6 +47,13 @@ def describe_task(result: Experiment) -> str:
     """What it was compared with, in words."""
     case = result.case
     direction = "causal " if case.causal else ""
+    if result.anatomy is not None:
+        H, D = result.anatomy.head.q.shape[1], result.anatomy.head.q.shape[-1]
+        return (
+            f"{direction}multi-head attention, {H} heads of {D}"
+            if H > 1
+            else f"{direction}self-attention, one head of {D}"
+        )
     if case.qkv is not None:
         return f"{direction}scaled dot-product attention of q, k and v"
     if not case.projections:
@@ -57,7 +68,7 @@ def describe_task(result: Experiment) -> str:
 def notes_on(result: Experiment) -> list[str]:
     """What else is worth knowing about a layer."""
     notes = [] if result.norm is None else ["It normalises x before it projects it."]
-    if result.extension is not None and not result.extension.unknown:
+    if result.extension is not None and result.extension.what and not result.extension.unknown:
         notes.append(result.extension.what)
     if result.call.layout == "tokens first":
         notes.append("It takes x as (T, B, width).")
@@ -70,13 +81,15 @@ def notes_on(result: Experiment) -> list[str]:
 
 def mistakes_in_values(result: Experiment) -> list[Finding]:
     """What is wrong in the values: without a mask, with one, or at other sizes only."""
+    if shown := _inverted_where_it_shows(result):
+        return [shown]
     mistakes, masked = _mistakes(result), result.masked
     if masked is not None:
         has_more = set(result.names[0]) < set(masked.names[0] if masked.variants else ())
         if has_more if mistakes else not masked.is_right:
             mistakes = _mistakes(masked, " when a mask is passed")
-        if not mistakes and (inverted := _inverted_mask(masked)):
-            mistakes = [inverted]
+        if (not mistakes or masked.names == result.names) and (inverted := _inverted_mask(masked)):
+            mistakes = [*mistakes, inverted]
     return mistakes or _mistakes_elsewhere(result)
 
 
@@ -84,11 +97,34 @@ def _mistakes(result: Experiment, called: str = "") -> list[Finding]:
     """The mistakes of the smallest explanation; a difference without a name where there is none."""
     if not result.is_explained:
         return [unknown_difference(result, called)]
-    variant = likeliest(result.variants or [()], result.seen)
+    variant = likeliest(result)
     return [
-        simulated(one, result.case, line_of(one, result, variant), tiny_example(one, variant, result.case))
+        _not_assigned(one, result)
+        or simulated(one, result.case, line_of(one, result, variant), tiny_example(one, variant, result.case))
         for one in variant
     ]
+
+
+def _not_assigned(one: Mistake, result: Experiment) -> Finding | None:
+    """A mask that hides nothing, because what it gave was thrown away."""
+    line = not_assigned(result.subject.source, result.seen) if one.name in WITHOUT_MASK else 0
+    return (
+        NOT_ASSIGNED.found("What hides the future is computed, and its result is used nowhere.", line) if line else None
+    )
+
+
+def shown_by_code(attempt: Attempt) -> list[Finding]:
+    """The mistakes of a layer that nothing explains, where its text and its calls show them together."""
+    if found := code_mistakes.mistakes_in_code(attempt):
+        return found
+    half = half_precision(attempt.seen) if isinstance(attempt, Experiment) else None
+    if half is None or not isinstance(attempt, Experiment):
+        return []
+    tried = attempt.mistakes(attempt.reading)
+    for size, case in product(range(LARGEST + 1), attempt.cases):
+        if matches := explanations_of_size(case, [attempt.out], size, _HALF_TOLERANCE, tried):
+            return [half, *_mistakes(replace(attempt, case=case, variants=[variant for _, variant in matches]))]
+    return []
 
 
 def _mistakes_elsewhere(result: Experiment) -> list[Finding]:
@@ -99,7 +135,7 @@ def _mistakes_elsewhere(result: Experiment) -> list[Finding]:
     for other in others:
         if other.failed is not None:
             return [explain_crash(other)]
-        if isinstance(other, Experiment):
+        if isinstance(other, Experiment) and (other.is_explained or result.extension is None):
             return _mistakes(other)
     return []
 
@@ -130,35 +166,44 @@ def attends_over_the_batch(result: Experiment) -> Finding:
     return OVER_THE_BATCH.found(says, where.line, step=where.step)
 
 
+_OPPOSITE = {
+    "shows: True": "shows: False",
+    "shows: False": "shows: True",
+    "shows: 1": "shows: 0",
+    "shows: 0": "shows: 1",
+}
+
+
+def _inverted_where_it_shows(result: Experiment) -> Finding | None:
+    """A mask that is required, and hides everything where its text says that it shows everything."""
+    if result.names[:1] != [("scores ignored",)]:
+        return None
+    forms = ((name, form) for name in result.call.names for form in _OPPOSITE if form in name)
+    opposite = {name: name.replace(form, _OPPOSITE[form]) for name, form in forms}
+    args = [opposite.get(one, one) if isinstance(one, str) else one for one in result.call.args]
+    kwargs = {name: opposite.get(one, one) if isinstance(one, str) else one for name, one in result.call.kwargs.items()}
+    call = replace(result.call, args=tuple(args), kwargs=kwargs)
+    if not opposite:
+        return None
+    outs = result.outputs(result.run(1, result.inputs(result.tensors["x"], [call]), calls=[call.as_json()]))
+    if not outs or not any(same(outs[0], one, 1e-4) for one in outputs(result.case, ())):
+        return None
+    says = "Where its text says that a token may be seen, the mask hides it, and the other way round."
+    return INVERTED.found(says, hiding_line(result.seen), fix="scores = scores.masked_fill(mask == 0, -torch.inf)")
+
+
 def _inverted_mask(masked: Experiment) -> Finding | None:
     """A mask that hides where the comment or docstring says that it shows, or the other way round."""
     shows = mask_shows(masked.text)
     form = masked.call.mask.partition(", (")[0]
     opposite = "hidden" if shows else "may attend"
-    if shows is None or not masked.is_right or form not in (f"True = {opposite}", f"1 = {opposite}"):
+    if shows is None or not masked.is_explained or form not in (f"True = {opposite}", f"1 = {opposite}"):
         return None
     does, meaning = ("hides", "may be seen") if shows else ("shows", "is hidden")
     says = f"Where the mask that is passed is 1 or True, it {does} a token; "
     says += f"the text in the code says that such a token {meaning}."
     fix = "scores = scores.masked_fill(mask == 0, -torch.inf)" if shows else "scores.masked_fill(mask, -torch.inf)"
     return INVERTED.found(says, hiding_line(masked.seen), fix=fix)
-
-
-def beyond_the_formula(text: str, finding: Finding) -> str:
-    """Why a layer with something beside the formula could not be checked; "" where the code speaks of no such thing.
-
-    Positions change queries, keys and scores, and a window what is hidden. What differs elsewhere is wrong.
-    """
-    steps = ("queries", "keys", "split", "scores", "scaled")
-    what = "positions" if finding.step in steps and has_positions(text) else ""
-    if finding.step in ("mask", "weights", "context") and has_window(text):
-        what = "a window"
-    if not what:
-        return ""
-    line = f" (line {finding.line})" if finding.line else ""
-    begins = finding.says.partition("explains it. ")[2].removesuffix(".")
-    begins = f"{begins[0].lower()}{begins[1:]}" if begins else f"it differs from the {finding.step} on"
-    return f"it has {what} beside the formula, which are not known here; {begins}{line}."
 
 
 def tiny_example(mistake: Mistake, variant: Variant, case: Case) -> Example | None:
@@ -210,7 +255,7 @@ def _smallest(result: Experiment) -> Experiment:
         if sizes == smallest.sizes or sizes.T > smallest.sizes.T:
             continue
         try:
-            smaller = experiment(result.subject, sizes, 0, result.request, masked=bool(result.call.mask), most=1)
+            smaller = experiment(result.subject, sizes, 0, result.request, masked=bool(result.call.mask), most=0)
         except ValueError:
             continue
         if isinstance(smaller, Experiment) and not smaller.is_explained:

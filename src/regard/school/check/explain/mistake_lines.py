@@ -15,17 +15,20 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from regard.mistakes.formula import QKV, Case, Formula, Known
-from regard.mistakes.mistake import Mistake
+from regard.mistakes.formula import QKV, Case, Known
+from regard.mistakes.mistake import Mistake, formula_with
 from regard.mistakes.search import FILLINGS, Variant, same
 from regard.school.check.compare.experiment import Experiment
 from regard.school.check.learner_code.protocol import Observation, Recorded
-from regard.school.check.learner_code.text_hints import LONGEST_LINE
+from regard.school.check.learner_code.text_hints import LONGEST_LINE, own_text
 from regard.support.hidden_scores import HIDES_IN_EXAMPLE
 from regard.traces.arrangements import Numbers
 
 Node = TypeVar("Node", bound=ast.AST)
-ORDER = ("queries", "keys", "values", "split", "shared keys", "scores", "scaled", "weights", "context", "concat", "out")
+ORDER = (
+    *("queries", "keys", "values", "split", "shared keys", "scores", "scaled", "masked", "weights"),
+    *("context", "concat", "out"),
+)
 CLOSE = {"rtol": 1e-5, "atol": 1e-6}
 
 
@@ -34,13 +37,13 @@ def steps_of(case: Case, variant: Variant, out: Tensor | None = None) -> dict[st
 
     Weights of a wrong layer need not fit the right formula: then only the steps up to concat are returned, or none.
     """
-    formula = replace(Formula(), **{one.step: one.act for one in variant})
+    formula = formula_with(variant)
     steps: dict[str, Tensor] = {}
     for filling in FILLINGS:
         known: Known = {}
         with suppress(RuntimeError, ValueError):
             formula.steps(replace(case, filling=filling), known)
-        steps = next((made for made in reversed(known.values()) if "concat" in made), {})
+        steps = next((made for made in reversed(known.values()) if isinstance(made, dict) and "concat" in made), {})
         if out is None or ("out" in steps and same(steps["out"], out)):
             break
     return steps
@@ -52,15 +55,17 @@ def line_of(mistake: Mistake, result: Experiment, variant: Variant) -> int:
     wrong = steps_of(case, variant, result.out)
     right = steps_of(case, tuple(one for one in variant if one is not mistake))
     calls = seen.with_lines
-    if mistake.name == "unused output projection":
+    if mistake.name in ("unused output projection", "x itself returned"):
         return return_line(source, calls)
+    if mistake.name.startswith("integer division"):
+        return line_with(source, mistake.written)
     line = 0
     if mistake.step == "project":
         line = _swap_line(source, calls)
     elif mistake.step == "see":
         line = _mask_line(mistake, case, wrong, seen)
     elif mistake.step == "scale":
-        line = _scale_line(wrong, calls)
+        line = _scale_line(wrong, calls, case.head_dim, mistake.name == "scaled twice")
     if not line and mistake.hides and mistake.shows == "mask":
         line = _fill_line(wrong, calls)
     return line or _step_line(mistake, wrong, right, calls)
@@ -69,7 +74,7 @@ def line_of(mistake: Mistake, result: Experiment, variant: Variant) -> int:
 def _step_line(mistake: Mistake, wrong: dict[str, Tensor], right: dict[str, Tensor], calls: Sequence[Recorded]) -> int:
     """The first call that holds a wrong step, from the step at which the mistake shows."""
     shows = "scores" if mistake.name.startswith("q, k, v") else mistake.shows
-    first = ORDER.index(shows if shows in ORDER else "weights")
+    first = ORDER.index(shows if shows in ORDER else "masked")
     also = {"split": ("split", "split keys", "split values")}
     for name in ORDER[first:]:
         for call in calls:
@@ -78,15 +83,45 @@ def _step_line(mistake: Mistake, wrong: dict[str, Tensor], right: dict[str, Tens
     return 0
 
 
-def likeliest(variants: Sequence[Variant], seen: Observation) -> Variant:
-    """Of explanations that give the same numbers, the one that the calls show.
+def likeliest(result: Experiment) -> Variant:
+    """Of explanations that give the same numbers, the one that the calls and the text show.
 
-    +1e9 where the future is and −1e9 where it is not are one function: which was written, a large number tells.
+    +1e9 where the future is and −1e9 where it is not are one function: which was written, a large number tells. So are
+    a scale that is used twice and one without a root: scores, queries or keys that are scaled once tell.
     """
-    values = [call.value for call in seen.recorded if call.value.is_floating_point()]
+    variants, seen = result.variants or [()], result.seen
+    if len(variants) == 1:
+        return variants[0]
+    if any(_has(variant, "scaled twice") for variant in variants):
+        is_twice = _is_scaled_once(result, variants[0])
+        variants = [one for one in variants if _has(one, "scaled twice") == is_twice] or variants
+    is_told = -1 if result.subject.source else 1  # without a text, nothing tells of what must be written in it
+    variants = sorted(variants, key=lambda variant: is_told * sum(bool(one.written) for one in variant))
+    made = (call for call in seen.recorded if not call.name.startswith("empty"))  # that is whatever was in memory
+    values = [call.value for call in made if call.value.is_floating_point()]
     is_high = any(bool((value.nan_to_num(0.0, neginf=0.0) >= -HIDES_IN_EXAMPLE).any()) for value in values)
-    signs = [variant for variant in variants if any(one.name == "wrong sign of infinity" for one in variant)]
+    signs = [variant for variant in variants if _has(variant, "wrong sign of infinity")]
     return signs[0] if is_high and signs else variants[0]
+
+
+def _has(variant: Variant, name: str) -> bool:
+    return any(one.name == name for one in variant)
+
+
+def _is_scaled_once(result: Experiment, variant: Variant) -> bool:
+    """Is there a step that is divided by √head_dim once, on the way to scores that are divided by head_dim?"""
+    steps, factor = steps_of(result.case, variant, result.out), result.case.head_dim**-0.5
+    names = ("queries", "keys", "split", "split keys", "shared keys", "scores")
+    once = [steps[name] * factor for name in names if name in steps]
+    is_once = any(
+        holds(Numbers(call.value, **CLOSE), one)
+        for call in result.seen.forward
+        if call.value.is_floating_point() and call.value.numel() > 1
+        for one in once
+    )
+    lines = own_text(result.subject.source, result.subject.described["name"]).splitlines()
+    written = sum(bool(re.search(r"sqrt|\*\*\s*-?\s*\(?0?\.5|rsqrt|scale\b", line)) for line in lines)
+    return is_once or (not result.seen.forward and written > 1)
 
 
 def _is(value: Tensor, wrong: Tensor, right: Tensor | None) -> bool:
@@ -108,8 +143,23 @@ def _first_line(calls: Sequence[Recorded], test: Callable[[Tensor], bool]) -> in
     return next((call.line for call in calls if call.value.is_floating_point() and test(call.value)), 0)
 
 
-def _scale_line(wrong: dict[str, Tensor], calls: Sequence[Recorded]) -> int:
+def _holding_line(calls: Sequence[Recorded], tensors: Sequence[Tensor]) -> int:
+    return _first_line(calls, lambda value: any(holds(Numbers(value, **CLOSE), t) for t in tensors))
+
+
+def _second_line(wrong: dict[str, Tensor], calls: Sequence[Recorded], factor: float) -> int:
+    """Where a scale is used for the second time: on the keys after the queries, or on the scores after either."""
+    groups = (("queries", "split"), ("keys", "split keys", "shared keys"), ("scores",))
+    scaled = [[wrong[name] * factor for name in names if name in wrong] for names in groups]
+    found = [_holding_line(calls, tensors) for tensors in (*scaled, [wrong["scaled"]])]
+    lines = sorted(set(found) - {0})
+    return lines[1] if len(lines) > 1 else 0
+
+
+def _scale_line(wrong: dict[str, Tensor], calls: Sequence[Recorded], head_dim: int, is_twice: bool) -> int:
     scores = wrong["scores"]
+    if is_twice and (line := _second_line(wrong, calls, head_dim**-0.5)):
+        return line
     place = scores.abs().argmax()
     factor = float(wrong["scaled"].flatten()[place] / scores.flatten()[place])
     if abs(factor - 1) < 1e-9:  # not scaled: the product is the nearest that there is
@@ -174,7 +224,7 @@ _QKV_WORDS = {"W_query": r"q(uer(y|ies))?s?", "W_key": r"k(eys?)?s?", "W_value":
 def _swap_line(source: str, calls: Sequence[Recorded]) -> int:
     """The line that assigns queries, keys or values from another projection, by its names."""
     lines = {call.line for call in calls}
-    for node in _nodes(source, ast.Assign):
+    for node in nodes(source, ast.Assign):
         if len(node.targets) != 1 or not lines & set(range(node.lineno, (node.end_lineno or node.lineno) + 1)):
             continue
         target, value = node.targets[0], node.value
@@ -208,10 +258,11 @@ def _projections_in(value: ast.expr) -> set[str]:
     return {_kind_of(re.sub(r"(?i)^w(?=[qkv]$)", "", "_".join(part))) for part in parts} - {""}
 
 
-def _nodes(source: str, kind: type[Node]) -> list[Node]:
+def nodes(source: str, kind: type[Node]) -> list[Node]:
+    """The nodes of this kind in a text, none where it is no Python."""
     try:
         return [node for node in ast.walk(ast.parse(source)) if isinstance(node, kind)]
-    except SyntaxError:
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
 
 
@@ -236,5 +287,5 @@ def hiding_line(seen: Observation) -> int:
 def return_line(source: str, calls: Sequence[Recorded]) -> int:
     """The line at which the output is returned."""
     last = calls[-1].line if calls else 0
-    returns = sorted(node.lineno for node in _nodes(source, ast.Return))
+    returns = sorted(node.lineno for node in nodes(source, ast.Return))
     return next((line for line in returns if line >= last), last)

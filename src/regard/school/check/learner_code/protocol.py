@@ -15,7 +15,9 @@ from typing import Annotated, Any, TypedDict, get_args, get_origin, get_type_hin
 
 from torch import Tensor
 
-from regard.school.check.learner_code.driver import MOST_CALLS, MOST_INSIDE
+from regard.school.check.learner_code.construction import tensor_names
+from regard.school.check.learner_code.driver import MOST_INSIDE
+from regard.school.check.learner_code.recording import MOST_CALLS
 
 MOST_ENTRIES = 1000  # parameters, buffers, outputs of a call, methods
 MOST_NUMBERS = 1 << 24  # of all parameters together: this process makes random values for them
@@ -40,10 +42,25 @@ Shape = Annotated[list[Axis], 16]
 
 
 class CallJob(TypedDict, total=False):
-    """One call: names of tensors, {"value": …}, or {"cache": n} for the n-th part of what the call before returned."""
+    """One call: names of tensors, {"value": …}, or {"cache": n} for the n-th part of what the call before returned.
+
+    A list of them is passed as a tuple, {"dict": {…}} as a dict, {"linear": name} as a function that multiplies by it;
+    {"list": name} and {"shared dict": name} are empty at first and the same for all calls;
+    {"object": class, "key": name, "arguments": …} is an instance of a class of the file, the same for all calls.
+    """
 
     args: list[Any]
     kwargs: dict[str, Any]
+    fresh: bool  # of a new instance; the first one is new anyway
+    method: str  # of the layer; it is called itself where there is none
+    state: dict[str, str]  # of a new instance: other tensors for some of its parameters
+
+
+class TrialJob(TypedDict):
+    """Arguments for a constructor that may be wrong, and calls that may be."""
+
+    build: dict[str, Any] | None
+    calls: list[CallJob]
 
 
 class DriverJob(TypedDict, total=False):
@@ -56,21 +73,29 @@ class DriverJob(TypedDict, total=False):
     train: bool
     seeds: bool  # another seed for every call
     dropout: float  # the probability of every nn.Dropout; without it, dropout changes nothing
+    drops: bool  # dropout acts as the layer was built
     calls: list[CallJob]
+    first: CallJob  # for a module with lazy parameters, where there are no calls
     record: bool  # keep every torch call of the constructor and of the first call
     finite: bool  # infinities become ±1e9, so that NaN does not hide what happens
-    gradients: bool  # tell which parameters get a gradient from the first output of the first call
+    gradients: bool  # of the output of the first call that has the shape of the tensor cotangent, times that
     devices: bool  # tell the first call that would fail on a GPU, because one of its tensors stayed on the CPU
     numpy: bool  # pass arrays
+    strided: bool  # pass tensors whose numbers do not lie in memory in their order
+    trials: list[TrialJob]  # nothing but these: what can it be built and called with?
 
 
-class ArgumentFacts(TypedDict):
-    """An argument of a constructor, of forward or of a function."""
-
+class _Argument(TypedDict):
     name: Identifier
     kind: Identifier  # of inspect.Parameter
     required: bool
     default: Plain  # None where it is something else
+
+
+class ArgumentFacts(_Argument, total=False):
+    """An argument of a constructor, of forward or of a function, or a field of a configuration."""
+
+    fields: list[ArgumentFacts]  # of a configuration
 
 
 class _Called(TypedDict):
@@ -82,13 +107,24 @@ class Description(_Called, total=False):
     """A class or a function."""
 
     build: list[ArgumentFacts]  # of a class
+    is_plain: bool  # a class that is no nn.Module
+
+
+class SkippedFacts(TypedDict):
+    """A statement of a file that failed: its line, the exception, and the class or function that it was to define."""
+
+    line: Line
+    type: Text
+    message: Text
+    defines: Text
 
 
 class FileDescription(TypedDict):
-    """What a file defines, in order."""
+    """What a file defines, in order, and the statements that were skipped."""
 
     classes: list[Description]
     functions: list[Description]
+    skipped: list[SkippedFacts]
 
 
 class ModuleInside(Description):
@@ -106,9 +142,10 @@ class TensorFacts(TypedDict):
 
 
 class ParameterFacts(TensorFacts):
-    """A parameter, and the class of the module that holds it."""
+    """A parameter, the class of the module that holds it, and the standard deviation with which it begins."""
 
     owner: Text
+    spread: Number
 
 
 @dataclass(frozen=True)
@@ -119,6 +156,7 @@ class Failure:
     message: Text
     line: Line = 0
     function: Text = ""
+    shapes: dict[Text, Shape] = field(default_factory=dict)  # of the tensors that have a name where it failed
 
 
 @dataclass(frozen=True)
@@ -128,6 +166,7 @@ class Recorded:
     name: Text
     line: Line
     inputs: list[CallNumber]  # the numbers of the calls that made what it works on
+    equation: Text  # of einsum; "" for others
     value: Tensor
 
 
@@ -168,13 +207,36 @@ class ModuleContents(TypedDict, total=False):
     dropouts: list[Number]
     inside: Annotated[list[ModuleInside], MOST_INSIDE]
     methods: list[Text]
-    without_gradient: list[Text]
+    gradients: list[Text]  # arguments and parameters (state.NAME) that a gradient reaches; they travel as gradient.NAME
+    without_gradient: list[Text]  # those that it does not reach
     elsewhere: FaultReport | None
+
+
+class _TrialRun(TypedDict):
+    shapes: list[Shape]  # of the tensors that it returned
+
+
+class TrialRun(_TrialRun, total=False):
+    """What a call of a trial gave, or how it failed."""
+
+    failed: Failure
+
+
+class _Trial(TypedDict):
+    runs: list[TrialRun]  # one for each call; none where it could not be built
+
+
+class TrialReport(_Trial, total=False):
+    """What became of one trial."""
+
+    numbers: Axis  # in its parameters
+    failed: Failure
 
 
 class _Building(TypedDict, total=False):
     built: int  # how many of the recorded calls are the constructor's
     failed: Failure  # before any call: while it was built
+    trials: list[TrialReport]
 
 
 class DriverReport(ModuleContents, _Building):
@@ -202,17 +264,25 @@ def fits(value: Any, kind: Any, most: int = MOST_ENTRIES) -> bool:
         return fits(value, parts[0], parts[1]) if isinstance(parts[1], int) else bool(parts[1](value))
     if origin is UnionType:
         return any(fits(value, part) for part in parts)
-    if origin is list:
-        return isinstance(value, list) and len(value) <= most and all(fits(one, parts[0]) for one in value)
-    if origin is dict:
-        fitting = isinstance(value, dict) and len(value) <= most
-        return fitting and all(fits(name, parts[0]) and fits(one, parts[1]) for name, one in value.items())
+    if origin in (list, dict):
+        return isinstance(value, origin) and len(value) <= most and _has_entries(value, parts)
     if is_typeddict(kind) or is_dataclass(kind):
-        known = _fields(kind)
-        names = value.keys() if isinstance(value, dict) else {""}
-        required = getattr(kind, "__required_keys__", known.keys())
-        return required <= names <= known.keys() and all(fits(value[n], known[n]) for n in names)
+        return isinstance(value, dict) and _has_fields(value, kind)
     return kind is Any or type(value) is kind
+
+
+def _has_entries(value: list[Any] | dict[Any, Any], parts: tuple[Any, ...]) -> bool:
+    """Are all entries of a list, or all keys and entries of a dict, of these types?"""
+    if isinstance(value, list):
+        return all(fits(one, parts[0]) for one in value)
+    return all(fits(name, parts[0]) and fits(one, parts[1]) for name, one in value.items())
+
+
+def _has_fields(value: dict[Any, Any], kind: Any) -> bool:
+    """Has a report the fields of this type, and no others?"""
+    known = _fields(kind)
+    required = getattr(kind, "__required_keys__", known.keys())
+    return required <= value.keys() <= known.keys() and all(fits(value[n], known[n]) for n in value)
 
 
 def check_report(seen: Any, tensors: Mapping[str, Tensor], job: DriverJob) -> None:
@@ -224,26 +294,36 @@ def check_report(seen: Any, tensors: Mapping[str, Tensor], job: DriverJob) -> No
             raise ValueError(f"it has no {name}")
         if name in seen and not fits(seen[name], kind):
             raise ValueError(f"its {name} are not what a driver writes")
+    _check_trials(seen.get("trials", []), job.get("trials", []))
     _check_calls(seen["calls"], [] if seen.get("failed") else job.get("calls", []))
     if not 0 <= seen.get("built", 0) <= len(seen["recorded"]):
         raise ValueError("more calls were recorded in the constructor than in all")
-    parameters = seen.get("parameters", ())
+    _check_parameters(seen.get("parameters", []))
+    wanted = [name for one in seen["calls"] for name in (*one["outputs"], *one["after"].values())]
+    wanted += [f"gradient.{name}" for name in seen.get("gradients", ())]
+    wanted += [f"{kind}.{i}" for kind in ("recorded", "dropped") for i in range(len(seen[kind]))]
+    if missing := [name for name in wanted if name not in tensors]:
+        raise ValueError(f"{missing[0]} is missing")
+
+
+def _check_parameters(parameters: list[ParameterFacts]) -> None:
     if (numbers := sum(math.prod(one["shape"]) for one in parameters)) > MOST_NUMBERS:
         raise ValueError(f"its parameters have {numbers} numbers; at most {MOST_NUMBERS}")
     if len({one["name"] for one in parameters}) < len(parameters):
         raise ValueError("two of its parameters have one name")
-    wanted = [name for one in seen["calls"] for name in (*one["outputs"], *one["after"].values())]
-    wanted += [f"{kind}.{i}" for kind in ("recorded", "dropped") for i in range(len(seen[kind]))]
-    if missing := [name for name in wanted if name not in tensors]:
-        raise ValueError(f"{missing[0]} is missing")
+
+
+def _check_trials(seen: list[TrialReport], asked: list[TrialJob]) -> None:
+    calls = [0 if "failed" in one else len(trial["calls"]) for one, trial in zip(seen, asked, strict=False)]
+    if len(seen) != len(asked) or [len(one["runs"]) for one in seen] != calls:
+        raise ValueError("it does not tell of every call of a trial")
 
 
 def _check_calls(seen: list[CallReport], asked: list[CallJob]) -> None:
     if len(seen) != len(asked):
         raise ValueError(f"it tells of {len(seen)} calls; {len(asked)} were asked for")
     for one, call in zip(seen, asked, strict=True):
-        given = [*call["args"], *call.get("kwargs", {}).values()]
-        if set(one["after"]) != {name for name in given if isinstance(name, str)}:
+        if set(one["after"]) != {*tensor_names(call)}:
             raise ValueError("it does not tell what became of the arguments")
 
 
@@ -266,6 +346,8 @@ class Observation:
     built: int = 0  # how many of them are the constructor's
     dropped: list[Dropped] = field(default_factory=list)
     failed: Failure | None = None  # before any call: while it was built
+    gradients: dict[str, Tensor] = field(default_factory=dict)  # of arguments, and of parameters: state.NAME
+    trials: list[TrialReport] = field(default_factory=list)
 
     @property
     def failure(self) -> Failure | None:
@@ -297,7 +379,15 @@ def read_report(seen: Any, tensors: Mapping[str, Tensor], given: Mapping[str, Te
     dropped = [Dropped(**one, value=tensors[f"dropped.{i}"]) for i, one in enumerate(seen["dropped"])]
     contents: Any = {name: seen[name] for name in _fields(ModuleContents) if name in seen}
     failed = Failure(**seen["failed"]) if "failed" in seen else None
-    return Observation(contents, runs, recorded, seen.get("built", 0), dropped, failed)
+    trials: Any = [_read_trial(one) for one in seen.get("trials", ())]
+    gradients = {name: tensors[f"gradient.{name}"] for name in seen.get("gradients", ())}
+    return Observation(contents, runs, recorded, seen.get("built", 0), dropped, failed, gradients, trials)
+
+
+def _read_trial(trial: Any) -> Any:
+    """A trial with its failures as `Failure`."""
+    told = {name: Failure(**one) if name == "failed" else one for name, one in trial.items()}
+    return {**told, "runs": [_read_trial(run) for run in trial["runs"]]} if "runs" in trial else told
 
 
 def _unchanged(value: Tensor, original: Tensor) -> bool:

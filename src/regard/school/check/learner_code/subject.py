@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from regard.school.check.learner_code import driver
 from regard.school.check.learner_code.protocol import Description, DriverJob, ModuleInside, Observation, read_report
+from regard.school.check.learner_code.trials import run_trials
+from regard.school.sandbox.stand_ins import STAND_IN, Unavailable
 from regard.support.torch_threads import limit_threads
 
 
@@ -41,22 +43,40 @@ def run_function(subject: Subject, job: DriverJob, tensors: dict[str, Tensor]) -
     return seen if all(run.failed for run in again.runs) else again
 
 
+class NotHere(Exception):
+    """A run needed something that is not here, such as a package; the message says what."""
+
+
+def available(seen: Observation) -> Observation:
+    """What was observed. Raises NotHere where a package or a value was missing: that is no mistake of the learner's."""
+    failures = [seen.failed, *(run.failed for run in seen.runs)]
+    for failed in failures:
+        if failed is not None and failed.type == Unavailable.__name__:
+            raise NotHere(failed.message)
+        if failed is not None and failed.type == "ModuleNotFoundError":
+            raise NotHere(f"what is not installed here: {failed.message}")
+        if failed is not None and (named := STAND_IN.search(failed.message)):
+            raise NotHere(named[1])
+    return seen
+
+
 class LocalSubject:
     """A class, function or module in this process."""
 
-    def __init__(self, target: Any, source: str = "", file: str = "") -> None:
+    def __init__(self, target: Any, source: str = "", file: str = "", name: str = "") -> None:
         self.target = target
         if inspect.isfunction(target):
-            self.described = driver.describe_function(target)
+            self.described = driver.describe_function(target, name)
         else:
-            self.described = driver.describe_class(target if isinstance(target, type) else type(target))
+            self.described = driver.describe_class(target if isinstance(target, type) else type(target), name)
         self.is_built = isinstance(target, nn.Module)
         self.source, self.file = (source, file) if source else _source(target)
 
     def run(self, job: DriverJob, tensors: dict[str, Tensor]) -> Observation:
         """Run one experiment, here, with its own seed."""
         with limit_threads(1), torch.random.fork_rng(devices=[]):
-            return read_report(*driver.run(self.target, job, tensors), tensors)
+            run = run_trials if "trials" in job else driver.run
+            return available(read_report(*run(self.target, job, tensors), tensors))
 
 
 class InsideSubject:

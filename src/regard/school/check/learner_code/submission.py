@@ -5,7 +5,10 @@ What comes back was written by a process that ran somebody else's code. It is ch
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import math
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,27 +16,33 @@ from typing import Any
 
 from torch import Tensor
 
-from regard.school.check.learner_code import driver, protocol
-from regard.school.check.learner_code.loading import what_to_check
+from regard.school.check.learner_code import construction, driver, plain_layer, protocol, recording, trials
+from regard.school.check.learner_code.loading import LearnerFile
+from regard.school.check.learner_code.subject import available
 from regard.school.check.verdict import Finding, known
+from regard.school.sandbox import statements
 from regard.school.sandbox.limits import MiB, RunLimits
 from regard.school.sandbox.outcome import Outcome, SubmissionFailure
+from regard.school.sandbox.packets import pack
 from regard.school.sandbox.worker import Job, Worker
 
-# Appended to driver.py, which is what runs beside the submission.
+# Appended to construction.py, driver.py and trials.py, which is what runs beside the submission.
 DRIVE = """
 def drive(submission, tensors, values):
     torch.set_num_threads(1)
     if "job" not in values:
         return {}, describe(submission)
-    target = vars(submission).get(values["name"])
-    if target is None:
-        target = next(one for one in vars(submission).values() if getattr(one, "__name__", "") == values["name"])
-    seen, returned = run(target, values["job"], tensors)
+    target = dict(own_values(submission))[values["name"]]
+    seen, returned = (run_trials if "trials" in values["job"] else run)(target, values["job"], tensors)
     return returned, seen
 """
-DRIVER = Path(driver.__file__).read_text(encoding="utf-8") + DRIVE
+_SENT = (construction, plain_layer, recording, driver, trials)
+_PARTS = [Path(inspect.getfile(part)).read_text(encoding="utf-8") for part in _SENT]
+# One file of all, without the imports of each other and what can only stand at the top.
+DRIVER = _PARTS[0] + re.sub(r"(?m)^from (__future__|regard)\b[^(\n]*(\([^)]*\))?$", "", "".join(_PARTS[1:])) + DRIVE
 DOES_NOT_RUN = known("does not run", "A file that raises an error while it is imported defines nothing to check.")
+SPARE_SECONDS = 0.05  # of every experiment, for statements that no definition needs
+MOST_REMEMBERED = 1 << 20  # numbers of one experiment; of ours, none has that many
 
 
 class SubmissionStopped(Exception):
@@ -49,24 +58,29 @@ class Submission:
 
     def __init__(self, path: Path, worker: Worker, seconds: float | int, entry: str | None = None) -> None:
         self.path, self.worker, self.entry = path, worker, entry
+        self.source: str | None = None  # imported as Python does it, unless it is known
         self.seconds = self.left = seconds
 
-    def subjects(self, name: str, source: str, file: str) -> list[SandboxedSubject]:
-        """The class or function of this name; without one, the layers in the file that look like attention."""
+    def contents(self, source: str, file: str, skips: bool = True) -> LearnerFile[SandboxedSubject]:
+        """What it defines. Its text runs as a person's own file does: a statement that fails is skipped, if `skips`."""
+        self.source = source if skips else None
         described = self.run({}, {}).values
         is_known = protocol.fits(described, protocol.FileDescription)
         if not is_known or not all("build" in one for one in described["classes"]):
             raise SubmissionStopped(malformed("its description is not what a driver writes"))
-        own = (*described["classes"], *described["functions"])
-        subjects = [SandboxedSubject(self, one, source, file) for one in own]
-        return [one for one in subjects if one.described["name"] == name][:1] if name else what_to_check(subjects)
+        own = [SandboxedSubject(self, one, source, file) for one in (*described["classes"], *described["functions"])]
+        return LearnerFile(file, source, own, described["skipped"])
 
     def run(self, values: dict[str, Any], tensors: dict[str, Tensor], driver_source: str = DRIVER) -> Outcome:
         """One run in the sandbox, in the time that is left. Raises SubmissionStopped unless it finished."""
         begin = time.monotonic()
         left = max(self.left, 0.01)
         limits = replace(self.worker.limits, wall_seconds=left, cpu_seconds=math.ceil(left) + 1)
-        outcome = self.worker.run(Job(self.path, driver_source, tensors, values, self.entry, limits))
+        spare = SPARE_SECONDS if "job" in values else statements.SPARE_SECONDS
+        job = Job(
+            self.path, driver_source, tensors, values, self.entry, limits, source=self.source, spare_seconds=spare
+        )
+        outcome = self.worker.run(job)
         self.left -= time.monotonic() - begin
         if outcome.word == "out of time":
             _, comma, where = outcome.sentence.rstrip(".").partition(", in line ")  # told of a person's own file
@@ -77,21 +91,31 @@ class Submission:
 
 
 class SandboxedSubject:
-    """A class or function of a submission; every experiment is a process of its own."""
+    """A class or function of a submission; every experiment is a process of its own.
+
+    What was asked before is remembered: several parts of a check ask the same.
+    """
 
     is_built = False
 
     def __init__(self, submission: Submission, described: protocol.Description, source: str, file: str) -> None:
         self.submission, self.described, self.source, self.file = submission, described, source, file
+        self._known: dict[bytes, protocol.Observation] = {}
 
     def run(self, job: protocol.DriverJob, tensors: dict[str, Tensor]) -> protocol.Observation:
-        """Run one experiment in the sandbox."""
+        """Run one experiment in the sandbox, or tell what it has shown."""
+        asked = hashlib.sha256(pack(tensors, job)).digest()
+        if asked in self._known:
+            return self._known[asked]
         outcome = self.submission.run({"name": self.described["name"], "job": job}, tensors)
         try:
             protocol.check_report(outcome.values, outcome.tensors, job)
-            return protocol.read_report(outcome.values, dict(outcome.tensors), tensors)
+            shown = available(protocol.read_report(outcome.values, dict(outcome.tensors), tensors))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise SubmissionStopped(malformed(str(error))) from error
+        if sum(t.numel() for t in outcome.tensors.values()) <= MOST_REMEMBERED:
+            self._known[asked] = shown
+        return shown
 
 
 def does_not_run(failure: SubmissionFailure) -> Finding:

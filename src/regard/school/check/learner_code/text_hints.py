@@ -11,44 +11,67 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from regard.mistakes.formula import QKV
+from regard.support.vocabulary import is_named_attention
 
 LONGEST_LINE = 1000  # characters: searching a line takes the square of its length at worst
 _MOST_LINES = 2000
 
-_BATCH = r"(b|bs|bsz|n|batch|batch_size|bsize|nbatch|batches)"
-_TOKENS = r"(t|l|s|n|seq|seq_len|seqlen|seq_length|tokens|num_tokens|length|tgt_len|src_len|len|sequence|time|steps)"
+_BATCH = r"(b|bs|bsz|n|batch|batch_size|bsize|nbatch|batches|lot|lote|lotto|stapel|pi)"
+_TOKENS = (
+    r"(t|l|s|n|seq|seq_len|seqlen|seq_length|tokens|num_tokens|length|tgt_len|src_len|len|sequence|time|steps|"
+    r"longueur|longitud|laenge|comprimento|lunghezza|chang)"
+)
 _TOKENS_FIRST = (
     rf"(?i)\b(?!n\b){_TOKENS}\s*,\s*{_BATCH}\s*,\s*\w+\s*=\s*\w+\.(shape|size\(\))",
     rf"(?i)\(\s*(?!n\b){_TOKENS}\s*,\s*{_BATCH}\s*,\s*[\w ]+\)",
     r"(?i)batch_first\s*=\s*False|\b(tokens?|seq(uence)?|time)[- _]first\b",
 )
-_BATCH_FIRST = (
+BATCH_FIRST = (
     rf"(?i)\b{_BATCH}\s*,\s*(?!b\b){_TOKENS}\s*,\s*\w+\s*=\s*\w+\.(shape|size\(\))",
     rf"(?i)\(\s*{_BATCH}\s*,\s*(?!b\b){_TOKENS}\s*,\s*[\w ]+\)",
     r"(?i)batch_first\s*=\s*True|\bbatch[- _]first\b(?!\s*=\s*False)",
+    r"(?i)\(\s*\.\.\.\s*,\s*(?!b\b)" + _TOKENS + r"\s*,",
 )
 # Does the text speak of positions?
 names_positions = re.compile(
     r"(?i)rotary|rope\b|rotat|freq|theta|alibi|slope|relative|rel_|_rel\b|position|distance|bias_table|pos_(bias|emb)"
 ).search
+names_rotary = re.compile(r"(?i)rotary|\brope|_rope|rotate|rotat").search
 names_window = re.compile(r"(?i)window|sliding|local|\bband|span").search
 _POSITION_NAMES = (
     r"(?i)rotary|\brope|_rope|rotate_half|freqs_cis|alibi|slopes|rel(ative)?_?(pos|bias|att|key|emb)|pos(ition)?_?bias"
 )
-_SEES = r"(may|can|visible|see|keep|kept|allow|attend|look|valid|real|show)"
-_NOT = r"(hid|mask(ed)?\b|not|ignore|pad|future|forbid|block)"
-_IS = r"\s*(=|:|→|->|means?|is|are|where|for)\s*(\w+\s+){0,3}?"
+# Does the text speak of a mask with one number for each token of each text?
+_OF_TOKENS = rf"\W.{{0,40}}\(\s*{_BATCH}\s*,\s*(?!b\b){_TOKENS}\s*\)"
+_SEES = (
+    r"(may|can|visible|see|keep|kept|allow|attend|look|valid|real|show|word|palabra|palavra|echt|wort\b|mots?\b|vrai"
+    r"|réel|настоящ|реальн|слово|you ?xiao|v[áà]lid)"
+)
+_NOT = (
+    r"(hid|mask(ed)?\b|not|cannot|can't|ignore|pad|future|forbid|block|relleno|preenchimento|remplissage|füll"
+    r"|auffüll|riempi|дополн"
+    r"|заполн|tian ?chong|hu ?lue|opvul)"
+)
+_IS = (
+    r"(?:\s*(=|:|→|->|means?|is|are|where|for|en|em|bei|là où|для)\s*|(?<=[,;:] [01])\s+[-–—]\s+(?!\w*mask))"
+    r"(\w+\s+){0,3}?"
+)
 # Arguments of attention that is written as a function.
 _ROLES = {
-    "q": r"q|query|queries|Q",
-    "k": r"k|keys?|K",
-    "v": r"v|values?|V",
-    "W_query": r"(w_?|weights?_?)(q|query|queries)|(q|query)_(w|weights?|proj|matrix)",
-    "W_key": r"(w_?|weights?_?)(k|keys?)|(k|key)_(w|weights?|proj|matrix)",
-    "W_value": r"(w_?|weights?_?)(v|values?)|(v|value)_(w|weights?|proj|matrix)",
-    "out_proj": r"(w_?|weights?_?)(o|out|output)|out_proj|(o|out)_(w|weights?|proj|matrix)",
-    "x": r"x|inputs?|embeddings?|tokens?|hidden_states?|seq|X|embs?",
+    "q": r"x?q|query|queries|consultas?|requetes?|anfragen?|abfragen?|zapytani\w*|sorgu\w*|interrogazion\w*|cha_?xun",
+    "k": r"x?k|keys?|claves?|chaves?|cles?|schluessel|chiav[ie]|klucz\w*|anahtar\w*|jian",
+    "v": r"x?v|values?|valor(es|i)?|valeurs?|werte?|wartosc\w*|deger\w*|zhi",
+    "W_query": r"(w_?|weights?_?)(q|query|queries)|(q|query)_(w|weights?|proj|matrix)|to_q",
+    "W_key": r"(w_?|weights?_?)(k|keys?)|(k|key)_(w|weights?|proj|matrix)|to_k",
+    "W_value": r"(w_?|weights?_?)(v|values?)|(v|value)_(w|weights?|proj|matrix)|to_v",
+    "out_proj": r"(w_?|weights?_?)(o|out|output)|out_proj|(o|out)_(w|weights?|proj|matrix)|to_out",
+    "x": r"x|inputs?|embeddings?|tokens?|hidden_states?|seq|embs?",
+    "params": r"p|params?|parameters|weights|theta",  # a dict of the four weights
 }
+_IS_ATTENTION = (
+    r"att(n|ention|end)|simplified|context|mha|multi_?head|atenci?[oó]n|aten[cç][aã]o|aufmerk|attenz|zhu_?yi|chuui|"
+    r"uwaga|dikkat|внимани|注意"
+)
 
 
 def own_text(source: str, name: str) -> str:
@@ -63,7 +86,8 @@ def own_text(source: str, name: str) -> str:
         return _short(source)
     lines, start = source.splitlines(), 0
     for node in nodes:
-        if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and node.name == name:
+        targets = getattr(node, "targets", [node])  # name = lambda x: …
+        if any(getattr(one, "id", getattr(one, "name", "")) == name for one in targets):
             return _short("\n".join(lines[start : node.end_lineno]))
         start = node.end_lineno or start
     return _short(source)
@@ -71,6 +95,17 @@ def own_text(source: str, name: str) -> str:
 
 def _short(text: str) -> str:
     return "\n".join(line for line in text.splitlines()[:_MOST_LINES] if len(line) <= LONGEST_LINE)
+
+
+def stated(source: str, name: str) -> str:
+    """What code says of itself: the name of a class or function, its docstrings and its comments.
+
+    >>> stated("class Unscaled:  # on purpose", "Unscaled").split(chr(10))
+    ['Unscaled', ' on purpose']
+    """
+    text = own_text(source, name)
+    comments = [line.partition("#")[2] for line in text.splitlines() if "#" in line]
+    return "\n".join([name, *re.findall(r'"""[\s\S]*?"""', text), *comments])
 
 
 def is_tokens_first(source: str, contents: Mapping[str, Any]) -> bool:
@@ -84,7 +119,16 @@ def is_tokens_first(source: str, contents: Mapping[str, Any]) -> bool:
     if contents.get("attributes", {}).get("batch_first") is False:
         return True
     inside = any(one["name"] == "MultiheadAttention" for one in contents.get("inside", ()))
-    return inside and not any(re.search(pattern, source) for pattern in _BATCH_FIRST)
+    return inside and not any(re.search(pattern, source) for pattern in BATCH_FIRST)
+
+
+def is_batch_first(source: str) -> bool:
+    """Does anything say that x is (B, T, width)?
+
+    >>> is_batch_first("B, T, E = x.shape"), is_batch_first("T, E = x.shape")
+    (True, False)
+    """
+    return any(re.search(pattern, source) for pattern in BATCH_FIRST)
 
 
 def has_positions(source: str) -> bool:
@@ -101,8 +145,30 @@ def has_window(source: str) -> bool:
     return any(names_window(line.partition("#")[0]) for line in source.splitlines())
 
 
-def mask_shows(source: str) -> bool | None:
+def with_header(source: str, text: str) -> str:
+    """The text of a class or function with the comments and the docstring at the top of its file.
+
+    >>> with_header("# mask: 1 = real" + chr(10) + "import torch", "class A: ...").splitlines()
+    ['# mask: 1 = real', 'class A: ...']
+    """
+    header = re.match(r'(\s*#[^\n]*\n|\s*\n|\s*"""[\s\S]*?""")*', source)
+    top = header[0] if header else ""
+    return text if top.strip() in text else f"{_short(top)}\n{text}"
+
+
+def names_a_mask_of_tokens(source: str, name: str = "mask") -> bool:
+    """Does a comment or docstring speak of a mask (B, T)? name: what the argument is called.
+
+    >>> names_a_mask_of_tokens("# attention_mask: (batch, seq), 1 = real"), names_a_mask_of_tokens("# mask (T, T)")
+    (True, False)
+    """
+    return re.search(rf"(?i)(mask\w*|\b{re.escape(name)}`*){_OF_TOKENS}", source) is not None
+
+
+def mask_shows(source: str, name: str = "mask") -> bool | None:
     """What a mask that is passed means by 1 or True, as a comment or docstring says it: visible; None where none does.
+
+    name: what the argument is called.
 
     >>> mask_shows("# mask: 1 = may look, 0 = hidden"), mask_shows("# True = hidden"), mask_shows("x = 1")
     (True, False, None)
@@ -111,13 +177,12 @@ def mask_shows(source: str) -> bool | None:
     comments = [line.partition("#")[2] for line in source.splitlines()]
     docstrings = [line for part in source.split('"""')[1::2] for line in part.splitlines()]
     for text in (*comments, *docstrings):
-        if "mask" not in text.lower() and "true" not in text.lower():
+        if not any(word in text.lower() for word in ("mask", "true", name.lower())):
             continue
         for word, meaning in ((r"\b(1|true|ones?)\b", True), (r"\b(0|false|zeros?)\b", False)):
-            if re.search(rf"(?i){word}{_IS}{_SEES}", text):
-                said.add(meaning)
-            elif re.search(rf"(?i){word}{_IS}{_NOT}", text):
-                said.add(not meaning)
+            # "True = not allowed": of words for both, the first one counts.
+            if found := re.search(rf"(?i){word}{_IS}(?:(?P<hides>{_NOT})|{_SEES})", text):
+                said.add(meaning if found["hides"] is None else not meaning)
     return said.pop() if len(said) == 1 else None
 
 
@@ -147,8 +212,10 @@ def attention_roles(names: Sequence[str], function: str) -> dict[str, str] | Non
         role = next((role for role, pattern in _ROLES.items() if re.fullmatch(pattern, name, re.IGNORECASE)), None)
         if role is not None and role not in roles.values():
             roles[name] = role
+    if "x" not in roles.values() or set(QKV) & set(roles.values()):
+        roles = {name: role for name, role in roles.items() if role != "params"}
     given = set(roles.values())
-    is_attention = re.search(r"att(n|ention|end)|simplified|context", function, re.IGNORECASE)
-    if {"q", "k", "v"} <= given or {"x", *QKV} <= given or (given == {"x"} and is_attention):
+    is_attention = is_named_attention(function) or re.search(_IS_ATTENTION, function, re.IGNORECASE)
+    if {"q", "k", "v"} <= given or {"x", *QKV} <= given or (given in ({"x"}, {"x", "params"}) and is_attention):
         return roles
     return None

@@ -1,0 +1,82 @@
+"""Own sizes: what a class promises by its arguments. Its defaults fit each other, and a head may have any width."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from regard.school.check.behaviours.probing import is_refused, one_line
+from regard.school.check.behaviours.registry import NotOffered, behaviour
+from regard.school.check.compare.anatomy import dissect
+from regard.school.check.compare.call_forms import random_tensor
+from regard.school.check.compare.constructor_arguments import HEADS, WIDTH, has_config, takes
+from regard.school.check.compare.experiment import Experiment
+from regard.school.check.explain.mistake_lines import line_with
+from regard.school.check.learner_code.subject import InsideSubject
+from regard.school.check.learner_code.text_hints import names_rotary
+from regard.school.check.verdict import Finding, known
+from regard.support.vocabulary import HEAD_DIM, WIDTH_IN
+
+DEFAULTS = known("its own defaults do not fit", "Whoever builds the layer without arguments gets one that fails.")
+HEAD_WIDTH = known(
+    "head width does not fit",
+    "Where the width of a head is an argument, the joined heads have num_heads · head_dim numbers, not d_model.",
+    "self.out_proj = nn.Linear(num_heads * head_dim, d_model)",
+    "out",
+)
+NO_EFFECT = known(
+    "rotary positions over the wrong axis",
+    "The angle of a vector is its position, counted along the axis of the tokens.",
+    "angles = torch.arange(T)[:, None] * frequencies  # (T, head_dim / 2), for q and k of (B, H, T, head_dim)",
+    "queries",
+)
+_LARGEST = 1024  # a width that is built only to see whether it runs
+
+
+def _is_own_class(result: Experiment) -> bool:
+    subject = result.subject
+    return not subject.is_built and not isinstance(subject, InsideSubject) and not has_config(subject.described)
+
+
+@behaviour("its defaults")
+def own_defaults(result: Experiment) -> Iterator[Finding]:
+    """Built without arguments, it runs."""
+    parameters = [p for p in result.subject.described.get("build", ()) if not p["kind"].startswith("VAR_")]
+    sizes = {p["name"]: p["default"] for p in parameters if type(p["default"]) is int}
+    widths = [sizes[name] for name in (*WIDTH_IN, *WIDTH) if name in sizes]
+    if not _is_own_class(result) or any(p["required"] for p in parameters) or not widths or widths[0] > _LARGEST:
+        raise NotOffered
+    x = random_tensor(41, result.sizes.B, result.sizes.T, widths[0])
+    failed = result.run(1, {"x": x}, build={}, state=False, dtype="float32").failure
+    if failed is not None and not is_refused(result, failed):
+        listed = ", ".join(f"{name}={value}" for name, value in sizes.items())
+        yield DEFAULTS.found(f"Built with its own defaults ({listed}), it fails: {one_line(failed)}.", failed.line)
+
+
+@behaviour("head width")
+def free_head_width(result: Experiment) -> Iterator[Finding]:
+    """With another width of heads, it still runs."""
+    built, described = result.built.arguments, result.subject.described
+    names = [p["name"] for p in described.get("build", ()) if p["name"] in HEAD_DIM]
+    if not _is_own_class(result) or not built or len(names) != 1 or not takes(described, HEADS):
+        raise NotOffered
+    if not takes(described, (*WIDTH, *WIDTH_IN)) or names[0] not in built or type(built[names[0]]) is not int:
+        raise NotOffered
+    wider = {**built, names[0]: built[names[0]] + 2}
+    failed = result.run(1, build=wider, state=False).failure
+    if failed is not None and not is_refused(result, failed):
+        says = f"With {names[0]}={wider[names[0]]} it fails: {one_line(failed)}."
+        yield HEAD_WIDTH.found(says, failed.line)
+
+
+@behaviour("positions")
+def positions_have_an_effect(result: Experiment) -> Iterator[Finding]:
+    """Queries that are rotated by their positions differ from position to position."""
+    calls = {call.name for call in result.seen.recorded}
+    own = any(not name.startswith("x") for name in result.call.names)  # angles that are passed may be 0
+    is_turned = {"cos", "sin"} <= calls or "polar" in calls
+    if not names_rotary(result.text) or not is_turned or own or result.extension is not None:
+        raise NotOffered
+    found = dissect(result)
+    if not isinstance(found, str) and not found.queries.map.has_positions:
+        says = "Queries and keys are rotated, and not by their positions: the order of the tokens changes nothing."
+        yield NO_EFFECT.found(says, line_with(result.subject.source, r"arange\("))

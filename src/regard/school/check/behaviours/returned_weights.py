@@ -1,0 +1,141 @@
+"""Returned weights: what a layer returns beside its output must be the weights that the output was made with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from regard.mistakes.search import same
+from regard.school.check.behaviours.probing import CLOSE, call_arguments
+from regard.school.check.behaviours.registry import NotChecked, NotOffered, behaviour
+from regard.school.check.behaviours.sizes import is_formula_of
+from regard.school.check.compare.experiment import Experiment
+from regard.school.check.explain.mistake_lines import return_line, steps_of
+from regard.school.check.learner_code.protocol import CallJob, Run
+from regard.school.check.learner_code.subject import run_function
+from regard.school.check.learner_code.text_hints import stated
+from regard.school.check.verdict import Finding, known
+from regard.support.vocabulary import WEIGHTS_FLAGS
+
+NOT_USED = known(
+    "returned weights are not the weights used",
+    "Who plots them sees what the layer did not do. They are the softmax of the masked scores, (B, heads, T, S).",
+    "return self.out_proj(context), weights  # the tensor that the values were mixed with",
+    "weights",
+)
+ONE_HEAD = known(
+    "returned weights are of one head",
+    "Who plots them sees one head and takes it for all; return every head, or the mean.",
+    "return self.out_proj(context), weights  # (B, heads, T, S)",
+    "weights",
+    is_warning=True,
+)
+MEAN = known(
+    "returned weights are the mean over the heads",
+    "Who reads that there is one map for each head takes the mean for the first text or the first head.",
+    "return self.out_proj(context), weights  # (B, heads, T, S)",
+    "weights",
+)
+# Of what is returned, a docstring says that it is the weights, or that there is one map for each head.
+_RETURNS = r"(?im)^.*\b(returns?|retorna|devuelve|renvoie|retourne|gibt|restituisce|zwraca|возвращает)\b.*"
+_WEIGHTS = r"(?i)weights|probabilit|attention maps?\b|pesos|poids|gewichte|pesi\b|веса"
+_BY_HEAD = r"\(\s*\w+\s*,\s*\w+\s*,\s*(\w+)\s*,\s*\w+\s*\)"
+_SCORES = r"(?i)return\b[^\n]*(score|logit|sim\b|\bqk\b|energy|dots|bias)|[\"']\w*(score|logit)s?\w*[\"']\s*[:\]]"
+
+
+@behaviour("returned weights", of_functions=True)
+def returned_weights(result: Experiment) -> Iterator[Finding]:
+    """Are they the softmax of the masked scores, of all heads?"""
+    maps = [one for run in _runs(result) for one in _maps(result, run)]
+    if not maps:
+        raise NotOffered
+    if not is_formula_of(result):
+        if not result.is_right:
+            raise NotOffered  # wrong weights are returned of a wrong layer
+        if not all(bool((one >= 0).all()) and same(one.sum(-1), torch.ones_like(one[..., 0]), CLOSE) for one in maps):
+            raise NotChecked("their rows do not sum to 1")
+        return
+    steps = steps_of(result.case, (), result.out)
+    line = return_line(result.subject.source, result.seen.with_lines)
+    findings = (_compared(result, steps, one, line) for one in maps)
+    yield from [one for one in findings if one is not None][:1]
+
+
+def _compared(result: Experiment, steps: dict[str, Tensor], one: Tensor, line: int) -> Finding | None:
+    """What is wrong with a tensor that may be the weights."""
+    forms, heads = [form for form in _forms(steps["weights"]) if form.shape == one.shape], steps["weights"].unbind(1)
+    if not forms:
+        raise NotChecked(f"of the shape {tuple(one.shape)}")
+    said = "\n".join(match[0] for match in re.finditer(_RETURNS, stated(result.text, "")))
+    if any(same(form, one, CLOSE) for form in forms):
+        is_mean = len(heads) > 1 and one.dim() == 3 and same(steps["weights"].mean(1), one, CLOSE)
+        is_said = re.search(_BY_HEAD, said) and not re.search(r"(?i)mean|averag|m[eéo]di|mittel|moyen|promed", said)
+        return MEAN.found(f"They are the mean of {len(heads)} heads.", line) if is_mean and is_said else None
+    if any(same(head, one, CLOSE) for head in heads if head.shape == one.shape):
+        return ONE_HEAD.found(f"They are those of one of {len(heads)} heads.", line)
+    what = _wrong_form(result, steps, one)
+    is_named = re.search(_SCORES, result.text) is not None and not re.search(_WEIGHTS, said)
+    return None if is_named and what.startswith("They are the scores") else NOT_USED.found(what, line)
+
+
+def _runs(result: Experiment) -> list[Run]:
+    """As it is called, with every flag that asks for weights, and with a dropout that must not act in eval()."""
+    flags = {name: {"value": True} for name in call_arguments(result) if name in WEIGHTS_FLAGS}
+    call = result.call.as_json()
+    calls: list[CallJob] = [call, {"args": call["args"], "kwargs": {**call["kwargs"], **flags}, "fresh": True}]
+    calls = calls[: 2 if flags else 1]
+    runs = run_function(result.subject, result.job(calls=calls), result.tensors).runs
+    return [*runs, *result.with_dropout(1, calls=calls).runs]
+
+
+def _maps(result: Experiment, run: Run) -> list[Tensor]:
+    """The tensors of a result that may be weights; those of one shape, as of a list of heads, in one."""
+    T = result.sizes.T
+    shapes: dict[torch.Size, list[Tensor]] = {}
+    for t in run.outputs if run.failed is None else ():
+        is_map = t.is_floating_point() and 2 <= t.dim() <= 4 and t.shape[-2:] == (T, T)
+        if is_map and len(t.unique()) > 2:  # a mask has two numbers
+            shapes.setdefault(t.shape, []).append(t.to(torch.float64))
+    heads = result.case.num_heads
+    return [torch.stack(same, dim=-3) if len(same) == heads > 1 else same[0] for same in shapes.values()]
+
+
+def _forms(weights: Tensor) -> Iterator[Tensor]:
+    """(B, H, T, S) in every usual form: heads first, heads and texts as one axis, the mean, one text or one head."""
+    by_head = weights.transpose(0, 1)
+    for one in (
+        weights,
+        by_head,
+        weights.flatten(0, 1),
+        by_head.flatten(0, 1),
+        weights.mean(1),
+        weights.mean(1)[:, None],
+    ):
+        yield from (one, one[0]) if len(one) == 1 or one is weights else (one,)
+    if weights.shape[1] == 1:
+        yield weights[:, 0]
+
+
+def _wrong_form(result: Experiment, steps: dict[str, Tensor], one: Tensor) -> str:
+    """What they are instead, in words."""
+    weights, scaled, hidden = steps["weights"], steps["scaled"], ~steps["mask"]
+    unmasked = steps_of(replace(result.case, causal=False, mask=None), ())["weights"]
+    tries = {
+        "They are transposed: row i is what token i gets, not what it looks at.": [weights.mT],
+        "They are taken before the mask: they show tokens that the output does not see.": [unmasked],
+        "They are the scores, before the softmax.": [steps["scores"], scaled, scaled.masked_fill(hidden, -torch.inf)],
+        "They are those of one head, in the place of every head.": [
+            head[:, None].expand_as(weights) for head in weights.unbind(1)
+        ],
+    }
+    for says, tensors in tries.items():
+        if any(form.shape == one.shape and same(form, one, CLOSE) for t in tensors for form in _forms(t)):
+            return says
+    rows = one.sum(-1)
+    if not same(rows, torch.ones_like(rows), CLOSE):
+        return "Their rows do not sum to 1."
+    return "The output was made with other weights."

@@ -1,0 +1,64 @@
+"""Plainness: is a layer nothing but the formula, so that another result can only be a mistake?
+
+A layer is plain if all its weights are the projections, and nothing in its code speaks of anything else that attention
+may have. What a plain layer computes otherwise is wrong. Of any other layer nobody can say that without knowing what is
+meant: then it is not checked.
+"""
+
+from __future__ import annotations
+
+import re
+
+from regard.school.check.compare.experiment import Attempt, Experiment
+from regard.school.check.verdict import Finding
+
+SCALE = "a learned or chosen scale"
+# What attention may have beside the formula, and how code speaks of it. A comment is not enough.
+_EXTRAS = {
+    "positions": r"rotary|\brope|_rope|rotate_half|freqs?_?cis|alibi|slopes?\b|rel(ative)?_?(pos|bias|att|key|emb)|"
+    r"pos(ition)?(al)?_?(bias|emb|enc|ids?)|distance|bias_table|bucket",
+    "a pattern of visible tokens": r"window|sliding|\blocal_|\bband|stride|sparse|dilat|adjacen|graph|neighbou?r|"
+    r"\bdoc(ument)?_|segment|prefix",
+    "a norm": r"(layer|rms|group|batch)_?norm|norm_|_norm\b|\bnorm\d?\b",
+    SCALE: r"temperature|\btau\b|logit_scale|softmax_scale|sharpness|\bcap\b|softcap|soft_cap|mup\b",
+    "keys or values of its own": r"\bmem(ory)?_?(k|v|kv|key|slots?|tokens?)\b|\bsinks?\b|null_|persistent|registers\b|"
+    r"bias_[kv]\b|latents?|prompt|cls_token",
+    "heads that are mixed": r"talking|head_?mix|mix_?heads|pre_softmax|post_softmax|diff(erential)?_?att|lambda_",
+    "a convolution, pooling or reduction": r"conv|pool|reduc|sr_ratio|downsample|unfold",
+    "a gate": r"gat(e|ing|ed)\b|\bglu\b|silu|swish",
+    "weights beside the projections": r"lora|adapter|low_?rank|factori[sz]",
+    "a recurrence or a choice of tokens": r"lstm|\bgru\b|rnn|cumsum|recurren|\bslots?\b|topk|hash|rout(e|ing)|expert",
+}
+# The same of the name of a class and its docstring: these words in the code alone may be the mistake.
+_MEANT = {
+    "a pattern of visible tokens": r"local|chunk|block.?(wise|sparse)|strided|dilated|sparse.?att",
+    "another kernel than softmax": r"elu\b|feature.?map|random.feature|decay|retention|linear.?att|sigmoid|relu|entmax|"
+    r"sparsemax|gumbel|cosine|polar|hyperbolic|fourier|additive|bahdanau|luong|hopfield|kernel",
+}
+
+
+def beyond_the_formula(result: Experiment, finding: Finding) -> str:
+    """Why a layer with something beside the formula could not be checked; "" where it is plain, so that it is wrong."""
+    what = extra(result)
+    if not what or (what == SCALE and finding.step in ("weights", "context", "concat", "out")):
+        return ""
+    line = f" (line {finding.line})" if finding.line else ""
+    begins = finding.says.partition("explains it. ")[2].removesuffix(".")
+    begins = f"{begins[0].lower()}{begins[1:]}" if begins else f"it differs from the {finding.step} on"
+    return f"it has {what} beside the formula, and what that should compute is not known here; {begins}{line}."
+
+
+def extra(result: Attempt) -> str:
+    """What a layer has beside the formula, as a phrase; "" for a plain layer."""
+    code = "\n".join(line.partition("#")[0] for line in result.text.splitlines()).lower()
+    meant = "\n".join((result.subject.described["name"], *result.text.split('"""')[1::2])).lower()
+    words = [phrase for phrase, pattern in _EXTRAS.items() if re.search(pattern, code)]
+    if words := words + [phrase for phrase, pattern in _MEANT.items() if re.search(pattern, meant)]:
+        return words[0]
+    weights = {p["name"]: p["shape"] for p in result.observation.contents.get("parameters", ()) if not p["is_mask"]}
+    if not isinstance(result, Experiment):
+        return ""
+    others = [name for name in weights if name not in result.reading.used]
+    if result.reading.projections and others:
+        return f"weights such as {others[0]}"
+    return "weights that cannot be told apart" if weights and not result.reading.projections else ""

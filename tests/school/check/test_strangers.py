@@ -1,0 +1,43 @@
+"""Layers by strangers, strangers/ and strangers/later: right ones are never called wrong, wrong ones never right.
+
+MISSES are the wrong ones that are not called wrong yet; whoever mends one takes it off the list.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.check.strangers import layers
+from regard.school.check.own_file import check_here
+from regard.school.check.request import Request
+
+FOLDER = Path(__file__).parent / "strangers"
+MISSES = json.loads((FOLDER / "misses.json").read_text(encoding="utf-8"))
+QUICK = 29  # every so many are in `make test`, the others in `make slow`
+
+
+def cases():
+    number = 0
+    for folder in (FOLDER, FOLDER / "later"):
+        for part in ("right", "wrong", "use"):
+            for row, source in layers(part, folder):
+                number += 1
+                name = f"{folder.name}/{part}/{row['file']}"
+                yield pytest.param(name, row, source, id=name, marks=() if number % QUICK == 0 else pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("name", "row", "source"), list(cases()))
+def test_a_right_layer_is_never_wrong_and_a_wrong_one_is(name, row, source, tmp_path):
+    path = tmp_path / row["file"]
+    path.write_text(source, encoding="utf-8")
+    statuses = {verdict.status for verdict in check_here(path, "", Request())}
+    if row["expected"] == "wrong":
+        assert "wrong" in statuses or name in MISSES
+    else:
+        assert "wrong" not in statuses
+
+
+def test_every_miss_is_a_layer_of_the_corpus():
+    names = {param.values[0] for param in cases()}
+    assert set(MISSES) <= names
