@@ -31,7 +31,7 @@ from regard.school.check.verdict import Verdict
 from regard.support.files import atomically
 
 # Right layers are checked at five sizes with three seeds.
-SIZES = (*PROBES, OTHERS[0], ProbeSizes(29, 2, 11, 17, 3, 7), ProbeSizes(11, 7, 5, 19, 2, 13))
+SIZES = (*PROBES[:2], OTHERS[0], ProbeSizes(29, 2, 11, 17, 3, 7), ProbeSizes(11, 7, 5, 19, 2, 13))
 GROUPED_SIZES = (
     *(GROUPED, OTHER_GROUPED, ProbeSizes(29, 4, 3, 17, 3, 7, kv_heads=2), ProbeSizes(19, 10, 3, 17, 2, 7, kv_heads=5)),
     ProbeSizes(11, 6, 5, 19, 2, 13, kv_heads=2),

@@ -149,7 +149,9 @@ LAYERS: dict[str, str] = {
             f"seen['elsewhere'] = {{'name': '{TEXT}', 'line': 3}}",
             "where it is elsewhere": "seen['elsewhere'] = {'name': 7, 'line': 'x'}",
             "gradients": f"seen['without_gradient'] = ['{TEXT}'] * 1000",
-            "gradients of no kind": "seen['without_gradient'] = 7",
+            "gradients of no kind": "seen['gradients'] = 7",
+            "gradients of other shapes": "returned.update({f'gradient.{n}': torch.ones(3) for n in "
+            "seen.get('gradients', ())})",
             "methods": "seen['methods'] = ['reset_cache', 7, '__class__'] * 1000",
             "dropouts": "seen['dropouts'] = [float('nan'), 10**400, 'x']",
             "dropped": "seen['dropped'] = [{'p': 'x', 'line': 'y'}] * 3; returned.update({f'dropped.{i}': "

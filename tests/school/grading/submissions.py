@@ -26,14 +26,22 @@ SUBMISSIONS = {  # name: source, status, a part of what is said
     "ben.py": (NO_SCALE, "wrong", "no scale (line 13)"),
     "cleo.py": (NO_MASK, "wrong", "no causal mask"),
     "dan.py": (WRONG_AXIS, "wrong", "softmax over the queries (line 15)"),
-    "eve.py": (f"{RIGHT}\nwhile True: pass\n", "unchecked", "out of time: It did not end within 5 s."),
+    "eve.py": (
+        RIGHT.replace(FIRST_LINE, f"{FIRST_LINE}        while True: pass\n"),
+        "unchecked",
+        "out of time: It did not end within 5 s.",
+    ),
     "finn.py": (
         RIGHT.replace(FIRST_LINE, f"{FIRST_LINE}        import os; os._exit(0)\n"),
         "unchecked",
         "ended early: It ended its process before it returned a result.",
     ),
-    "gus.py": (f"import os\nwhile os.fork() is not None: pass\n{RIGHT}", "wrong", "does not run (line 2)"),
-    "hal.py": (f"while True: print('<b>' * 1000)\n{RIGHT}", "unchecked", "wrote too much: It printed more than"),
+    "gus.py": (f"import os\nwhile os.fork() is not None: pass\n{NO_SCALE}", "wrong", "no scale (line 15)"),
+    "hal.py": (
+        RIGHT.replace(FIRST_LINE, f"{FIRST_LINE}        while True: print('<b>' * 1000)\n"),
+        "unchecked",
+        "wrote too much: It printed more than",
+    ),
     "ivy.py": ("import regard.school.check.check\n", "wrong", "does not run (line 1)"),
     "jon.py": (
         RIGHT.replace(FIRST_LINE, f"{FIRST_LINE}        import os; os.unlink(__file__.replace('jon', 'ana'))\n"),

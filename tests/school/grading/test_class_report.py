@@ -5,6 +5,8 @@ import json
 import pytest
 
 from regard.school.grading.class_report import UNKNOWN, ClassReport, Grade, as_grade
+from regard.school.grading.rubric import PartScore, TaskScore
+from regard.school.grading.similar import SimilarPair
 from regard.school.sandbox.protection import ProtectionReport
 
 
@@ -21,6 +23,13 @@ def test_one_grade_joins_the_verdicts_on_several_layers():
     assert (one.status, one.says, one.checked, one.seconds) == (
         "wrong", "no scale (line 7)", "A: attention; B: attention", 1.235,
     )  # fmt: skip
+
+
+def test_a_task_that_could_not_be_checked_is_said_beside_the_mistakes_of_another():
+    one = as_grade(
+        "ana.py", [verdict(finding("no scale", 7)), verdict(status="unchecked", problem="it defines no B")], 0
+    )
+    assert (one.status, one.says) == ("wrong", "no scale (line 7); it defines no B")
 
 
 def test_a_class_that_uses_another_does_not_repeat_its_mistake():
@@ -69,6 +78,42 @@ def test_json_is_complete():
     assert value["mistakes"]["no scale"] == ["ben.py", "=cleo.py"]
     assert value["protection"] == {"active": ["limits"], "missing": {"files": "Linux 5.13 is needed"}}
     assert value["grades"][1]["mistakes"][0] == {"name": "no scale", "says": "It is so.", "line": 7, "code": ""}
+
+
+POINTS = ClassReport(
+    [
+        Grade("ana.py", "right", scores=(TaskScore("A", (PartScore("all", "right", 8.0, 8.0),)),), points=7.2,
+              student="ana", id="s1", email="a@b", days_late=1, notes=("1 day late, 0 free: −10 %",)),
+        Grade("", "missing", problem="nothing handed in", points=5.0,
+              scores=(TaskScore("A", (PartScore("all", "wrong", 0.0, 8.0),)),),
+              student="ben", override="points 5, not 0: oral"),
+    ],
+    has_points=True,
+    ignored=[".DS_Store"],
+    similar=[SimilarPair("ana.py", "cleo.py", 91)],
+)  # fmt: skip
+
+
+def test_csv_has_points_and_students_where_there_are_any_and_times_only_if_asked_for():
+    assert list(csv.DictReader(io.StringIO(POINTS.as_csv(times=False)))) == [
+        {"submission": "ana.py", "status": "right", "mistakes": "", "lines": "", "problem": "", "checked": "",
+         "points": "7.2", "of": "8", "not checked": "0", "days late": "1", "override": "",
+         "notes": "1 day late, 0 free: −10 %", "student": "ana", "id": "s1", "email": "a@b", "A": "8"},
+        {"submission": "", "status": "missing", "mistakes": "", "lines": "", "problem": "nothing handed in",
+         "checked": "", "points": "5", "of": "8", "not checked": "0", "days late": "0",
+         "override": "points 5, not 0: oral", "notes": "", "student": "ben", "id": "", "email": "", "A": "0"},
+    ]  # fmt: skip
+    assert POINTS.as_csv().splitlines()[0].endswith(",email,A,seconds")
+    stopped = ClassReport([Grade("a.py", "unchecked", problem="not graded yet"), *POINTS.grades], has_points=True)
+    assert stopped.as_csv().splitlines()[0].endswith(",email,A,seconds")
+
+
+def test_json_without_times_is_the_same_on_every_run():
+    value = POINTS.as_json(times=False)
+    assert "protection" not in value
+    assert all("seconds" not in one for one in value["grades"])
+    assert value["similar"] == [{"one": "ana.py", "other": "cleo.py", "percent": 91}]
+    assert (value["ignored"], value["grades"][0]["of"]) == ([".DS_Store"], 8.0)
 
 
 def test_a_report_shows_itself():

@@ -1,21 +1,25 @@
+import csv
+import json
+import os
+import subprocess
 import sys
+import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from regard.school.exercises.exercise import load_exercise
-from regard.school.grading.grade import (
-    Checker,
-    CheckerEnded,
-    check_submission,
-    find_submissions,
-    grade,
-    submission_source,
-)
-from regard.school.grading.key import GradeKey
+import regard
+from regard.school.check.learner_code.loading import read_source
+from regard.school.check.verdict import Finding, Verdict
+from regard.school.grading.checker import Checker, CheckerEnded
+from regard.school.grading.grade import grade
+from regard.school.grading.key import ClassRules, GradeKey, read_key
+from regard.school.grading.results import CheckerAnswer
+from regard.school.grading.similar import SimilarPair
 from regard.school.sandbox.protection import ProtectionMissing, ProtectionReport
 from school.grading.conftest import contents
-from school.grading.submissions import FIRST_LINE, NO_SCALE, RIGHT, SUBMISSIONS
+from school.grading.submissions import RIGHT, SUBMISSIONS
 
 
 @pytest.mark.slow
@@ -43,23 +47,14 @@ def test_grades_are_in_the_order_of_names_and_progress_counts_them(graded):
 @pytest.mark.slow
 def test_the_class_summary_counts_mistakes(graded):
     counts = {name: len(who) for name, who in graded[2].mistakes}
-    assert counts["does not run"] == 2
-    assert counts["no scale"] == 1
-
-
-@pytest.mark.slow
-def test_submissions_are_files_and_folders_with_python(tmp_path):
-    others = (".hidden.py", "notes.txt", "__pycache__/c.py", "__MACOSX/c.py", "empty/notes.txt")
-    for name in ("b.py", "__d__.py", "a/homework.py", *others):
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text("")
-    assert [path.name for path in find_submissions(tmp_path)] == ["__d__.py", "a", "b.py"]
+    assert (counts["does not run"], counts["no scale"], counts["no causal mask"]) == (1, 2, 1)
 
 
 @pytest.mark.slow
 def test_a_folder_without_submissions_says_what_is_missing(tmp_path):
-    with pytest.raises(ValueError, match=r"has no submissions: no \.py file, and no folder with one"):
+    with pytest.raises(
+        ValueError, match=r"has no submissions: no \.py or \.ipynb file, no \.zip, and no folder with one"
+    ):
         grade(tmp_path)
     with pytest.raises(ValueError, match="is no folder; give the folder that holds the submissions"):
         grade(tmp_path / "nowhere")
@@ -102,267 +97,221 @@ def test_a_missing_layer_of_protection_is_raised(tmp_path, monkeypatch):
         grade(tmp_path)
 
 
-def scripted(monkeypatch, script):
-    """Checkers whose process is this script; its second start, too."""
-    monkeypatch.setattr("regard.school.grading.grade.START", script)
-    monkeypatch.setattr("regard.school.grading.grade.FOR_THE_CHECK", 0.1)
-
-
-READY = """import sys; sys.stdin.readline(); print('{"active": [], "missing": {}, "refused": false}', flush=True)
-line = sys.stdin.readline()
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("then", "why"), [("", "its process ended"), ("import time; time.sleep(60)", "it did not answer within 0.2 s")]
-)
-def test_a_check_that_ends_or_hangs_is_one_submissions_loss(tmp_path, monkeypatch, then, why):
-    right = """import json; v = {"status": "right", "findings": [], "name": "A", "task": "attention", "problem": ""}
-if "ana" in line: print(json.dumps([v]), flush=True)
-else:
-    pass
-"""
-    scripted(monkeypatch, f"{READY}{right}    {then}\n")
-    for name in ("ana.py", "ben.py"):
-        (tmp_path / name).write_text("")
-    checker = Checker({"seconds": 0.1}, tmp_path)
-    checker.start()
-    bad = checker.check(tmp_path / "ben.py")
-    good = checker.check(tmp_path / "ana.py")
-    checker.close()
-    assert (bad.status, bad.problem) == ("unchecked", f"the check itself ended: {why}; check it by hand")
-    assert (good.status, good.says) == ("right", "A: attention")
-
-
 @pytest.mark.slow
 def test_a_checker_that_does_not_start_says_so(tmp_path, monkeypatch):
-    scripted(monkeypatch, "")
+    monkeypatch.setattr("regard.school.grading.checker.START", "")
     (tmp_path / "ana.py").write_text(RIGHT)
     with pytest.raises(CheckerEnded, match="its process ended"):
         grade(tmp_path)
 
 
-@pytest.mark.slow
-def test_a_checker_imports_nothing_from_the_folder_or_the_current_one(tmp_path, monkeypatch):
-    from regard.school.grading.grade import _import_path
+@pytest.fixture
+def fake(monkeypatch):
+    """A checker without a process: what it was asked, and what it answers or raises for a name."""
+    asked, answers = [], {}
 
-    here = tmp_path / "here"
-    here.mkdir()
-    monkeypatch.chdir(here)
-    monkeypatch.setattr(sys, "path", ["", ".", str(here), str(tmp_path), *sys.path])
-    path = _import_path(tmp_path)
-    assert {"", ".", str(here), str(tmp_path)} & set(path) == set()
-    assert Path(path[0], "regard").is_dir()
+    def check(self, path):
+        asked.append(path.name)
+        if isinstance(answer := answers.get(path.name, []), BaseException):
+            raise answer
+        verdicts = [Verdict("A", "self-attention", answer).as_json() | {"text": "  A"} for _ in self.options["keys"]]
+        return CheckerAnswer([[one] for one in verdicts], list(range(40)), 0.25, self.options["seconds"])
+
+    monkeypatch.setattr(Checker, "check", check)
+    return asked, answers
 
 
-@pytest.mark.slow
-def test_a_checker_that_is_killed_leaves_no_folder(tmp_path, monkeypatch):
-    code = (
-        "from regard.school.sandbox.folders import temporary_folder\nwith temporary_folder() as f: print(f, "
-        "file=open(line[1:-2], 'w'), flush=True); input()"
+NO_SCALE = [Finding("no scale", "The scores are not divided.", step="scaled", line=7)]
+POINTS = GradeKey(points=10, rubric={"scores": 3, "mask": 2})
+
+
+def make_class(folder, *names):
+    folder.mkdir(exist_ok=True)
+    for name in names:
+        (folder / name).write_text(f"# {name}\n")
+    return folder
+
+
+def files(folder):
+    """Everything but the state, which has times in it."""
+    return {name: data for name, data in contents(folder).items() if not name.startswith("state/")}
+
+
+def test_points_are_by_task_and_part(tmp_path, fake):
+    _, answers = fake
+    answers["ben.py"] = NO_SCALE
+    folder = make_class(tmp_path / "class", "ana.py", "ben.py")
+    key = GradeKey(tasks=(replace(POINTS, title="A"), GradeKey(title="B", points=5)))
+    report = grade(folder, key)
+    assert report.has_points
+    assert [(one.submission, one.points, one.of) for one in report.grades] == [("ana.py", 15, 15), ("ben.py", 4, 15)]
+    assert [one.points for one in report.grades[1].scores] == [4.0, 0.0]
+    assert report.similar == [SimilarPair("ana.py", "ben.py", 100)]
+
+
+def test_what_is_known_is_not_checked_again(tmp_path, fake):
+    asked, _ = fake
+    folder = make_class(tmp_path / "class", "ana.py", "ben.py", "cleo.py")
+    grade(folder, POINTS, out=tmp_path / "out")
+    assert sorted(asked) == ["ana.py", "ben.py", "cleo.py"]
+    first = files(tmp_path / "out")
+    asked.clear()
+    told = []
+    report = grade(folder, POINTS, out=tmp_path / "out", progress=lambda *one: told.append(one[:2]))
+    assert (asked, told, len(report.grades)) == ([], [], 3)
+    assert files(tmp_path / "out") == first
+    (folder / "ben.py").write_text("# another\n")
+    grade(folder, POINTS, out=tmp_path / "out", progress=lambda *one: told.append(one[:2]))
+    assert (asked, told) == (["ben.py"], [(3, 3)])
+    grade(folder, POINTS, out=tmp_path / "out", again=True)
+    assert sorted(asked[1:]) == ["ana.py", "ben.py", "cleo.py"]
+
+
+def test_other_points_need_no_new_check(tmp_path, fake):
+    asked, answers = fake
+    answers["ben.py"] = NO_SCALE
+    folder = make_class(tmp_path / "class", "ben.py")
+    assert grade(folder, POINTS, out=tmp_path / "out").grades[0].points == 4.0
+    changed = replace(POINTS, points=100)
+    assert grade(folder, changed, out=tmp_path / "out").grades[0].points == 40.0
+    assert asked == ["ben.py"]
+
+
+def test_an_interrupted_run_loses_nothing_and_goes_on(tmp_path, fake):
+    asked, answers = fake
+    folder = make_class(tmp_path / "class", "ana.py", "ben.py", "cleo.py", "dan.py")
+    answers |= {"ben.py": NO_SCALE, "cleo.py": KeyboardInterrupt()}
+    with pytest.raises(KeyboardInterrupt):
+        grade(folder, POINTS, out=tmp_path / "out", workers=1)
+    rows = list(csv.DictReader((tmp_path / "out" / "grades.csv").read_text().splitlines()))
+    assert [(row["submission"], row["status"], row["problem"]) for row in rows] == [
+        ("ana.py", "right", ""),
+        ("ben.py", "wrong", ""),
+        ("cleo.py", "unchecked", "not graded yet; run the same command again"),
+        ("dan.py", "unchecked", "not graded yet; run the same command again"),
+    ]
+    assert sorted(path.name for path in (tmp_path / "out" / "feedback").iterdir()) == ["ana.md", "ben.md"]
+    del answers["cleo.py"]
+    asked.clear()
+    grade(folder, POINTS, out=tmp_path / "out", workers=1)
+    assert asked == ["cleo.py", "dan.py"]
+    grade(folder, POINTS, out=tmp_path / "other")
+    assert files(tmp_path / "out") == files(tmp_path / "other")
+
+
+def test_grades_are_written_while_others_are_checked(tmp_path, fake, monkeypatch):
+    monkeypatch.setattr("regard.school.grading.grade.WRITE_EVERY", 0.0)
+    seen = []
+
+    def look(done, total, last):
+        rows = list(csv.DictReader((tmp_path / "out" / "grades.csv").read_text().splitlines()))
+        seen.append([row["status"] for row in rows])
+
+    grade(make_class(tmp_path / "class", "ana.py", "ben.py"), POINTS, out=tmp_path / "out", workers=1, progress=look)
+    assert seen == [["right", "unchecked"], ["right", "right"]]
+
+
+def test_nothing_is_checked_where_the_results_cannot_be_written(tmp_path, fake):
+    asked, _ = fake
+    folder = make_class(tmp_path / "class", "ana.py")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match=r"file cannot be made: Not a directory; choose another folder"):
+        grade(folder, POINTS, out=tmp_path / "file")
+    with pytest.raises(ValueError, match=r"class/out is in the folder of the submissions"):
+        grade(folder, POINTS, out=folder / "out")
+    assert asked == []
+
+
+def test_one_submission_is_a_folder_or_a_file(tmp_path, fake):
+    asked, _ = fake
+    folder = make_class(tmp_path / "submission", "ana.py", "helper.py")
+    report = grade(folder, POINTS, out=tmp_path / "out", one=True)
+    assert [one.submission for one in report.grades] == asked == ["submission"]
+    assert json.loads((tmp_path / "out" / "gradescope" / "results.json").read_text())["score"] == 10.0
+    assert grade(folder / "ana.py", POINTS, one=True).grades[0].submission == "ana.py"
+
+
+def test_starter_code_and_ignored_files_are_known_to_the_report(tmp_path, fake, monkeypatch):
+    (tmp_path / "starter.py").write_text("x = 3\n")
+    monkeypatch.setattr("regard.school.grading.grade.fingerprints", lambda source: list(range(len(source) * 5)))
+    folder = make_class(tmp_path / "class", "ana.py", "ben.py", ".DS_Store")
+    report = grade(folder, replace(POINTS, rules=ClassRules(starter=str(tmp_path / "starter.py"))))
+    assert (report.ignored, report.similar) == ([".DS_Store"], [])
+
+
+def test_a_rubric_of_an_exercise_names_its_parts(tmp_path, fake):
+    folder = make_class(tmp_path / "class", "ana.py")
+    path = tmp_path / "exercise.py"
+    path.write_text(
+        '"""N."""\nfrom regard.school.exercises import Question\nparts = [Question("n", 3), Question("m", 5)]\n'
     )
-    scripted(monkeypatch, f"import sys; sys.path[:] = sys.argv[1:]\n{READY}{code}\n")
-    note = tmp_path / "note"
-    checker = Checker({"seconds": 5.0}, tmp_path)
-    checker.start()
-    assert "it did not answer" in checker.check(note).problem
-    assert not Path(note.read_text().strip()).exists()
+    assert grade(folder, GradeKey(exercise=str(path), rubric={"n": 1, "m": 2})).grades[0].points == 3.0
+    with pytest.raises(ValueError, match=r"rubric \(m, n\) must name parts of .*exercise\.py, in their order: n, m"):
+        grade(folder, GradeKey(exercise=str(path), rubric={"m": 1, "n": 2}))
 
 
-CONTENTS_FORGED = """
-import sys
-frame = sys._getframe()
-while "names" not in frame.f_locals: frame = frame.f_back
-frame.f_locals["names"]["run"] = lambda *given: ({}, {{}})
-"""
-
-
-def checked(tmp_path, worker, source, key=None, seconds=20.0):
-    path = tmp_path / "homework.py"
-    path.write_text(source)
-    return check_submission(path, worker, key or GradeKey(), seconds)
-
-
-def test_a_right_layer_is_right_at_hidden_sizes(tmp_path, worker):
-    key = GradeKey(seed=99, sizes={"d_in": 17, "num_heads": 2, "head_dim": 11, "tokens": 7, "batch": 3})
-    (verdict,) = checked(tmp_path, worker, RIGHT, key)
-    assert (verdict.status, verdict.sizes) == ("right", {"d_in": 17, "d_out": 22, "context_length": 11})
-
-
-def test_a_mistake_has_its_name_and_line(tmp_path, worker):
-    (verdict,) = checked(tmp_path, worker, NO_SCALE)
-    (mistake,) = verdict.mistakes
-    assert (mistake.name, mistake.line, verdict.file) == ("no scale", 13, "homework.py")
-    assert mistake.code == "scores = self.W_query(x) @ self.W_key(x).mT"
-
-
-def test_a_class_that_is_not_there_cannot_be_checked(tmp_path, worker):
-    (verdict,) = checked(tmp_path, worker, RIGHT, GradeKey(name="MultiHeadAttention"))
-    assert verdict.problem == "it defines no MultiHeadAttention"
-    (verdict,) = checked(tmp_path, worker, "x = 3\n")
-    assert verdict.problem == "it defines no attention layer"
-
-
-def test_what_is_right_and_was_not_asked_for_is_wrong(tmp_path, worker):
-    (verdict,) = checked(tmp_path, worker, RIGHT, GradeKey(task="causal multi-head attention"))
-    assert [one.says for one in verdict.mistakes] == [
-        "It is causal self-attention, one head of 21; the task is causal multi-head attention."
+@pytest.mark.slow
+def test_an_entry_that_is_no_submission_gets_a_grade_with_the_reason(tmp_path):
+    folder = make_class(tmp_path / "class", "notes.txt")
+    (folder / "empty").mkdir()
+    (folder / "ana.PY").write_text(RIGHT)
+    with zipfile.ZipFile(folder / "ben.zip", "w") as archive:
+        archive.writestr("ben/homework.py", RIGHT)
+    kinds = ".py, .ipynb or .zip file and no folder"
+    try:
+        report = grade(folder)
+    except ProtectionMissing as error:
+        pytest.skip(str(error))
+    assert [(one.submission, one.status, one.problem) for one in report.grades] == [
+        ("ana.PY", "right", ""),
+        ("ben.zip", "right", ""),
+        ("empty", "unchecked", "empty has no Python file and no notebook; hand in a .py or .ipynb file"),
+        ("notes.txt", "unchecked", f"notes.txt is no {kinds}; rename it, or move it elsewhere"),
     ]
 
 
-def test_an_argument_that_the_class_does_not_take_is_named(tmp_path, worker):
-    (verdict,) = checked(tmp_path, worker, RIGHT, GradeKey(arguments={"bias": True}))
-    assert verdict.problem.startswith("CausalAttention takes no argument bias; it takes d_in, d_out, context_length")
+@pytest.mark.slow
+def test_a_notebook_is_graded_like_a_file(tmp_path):
+    cell = {"cell_type": "code", "source": RIGHT.splitlines(keepends=True), "metadata": {}, "outputs": []}
+    folder = make_class(tmp_path / "class")
+    text = json.dumps({"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
+    (folder / "ana.ipynb").write_text(text)
+    try:
+        read_source(folder / "ana.ipynb")
+        report = grade(folder, GradeKey(task="causal self-attention"))
+    except (ValueError, ProtectionMissing) as error:
+        pytest.skip(str(error))
+    assert [(one.submission, one.status) for one in report.grades] == [("ana.ipynb", "right")]
 
 
-@pytest.mark.parametrize(
-    "forged",
-    [
-        "7",
-        '{"calls": 7, "recorded": [], "dropped": []}',
-        '{"calls": [], "recorded": [], "dropped": [], "parameters": [{"name": "a", "shape": [1 << 40]}]}',
-        '{"calls": [], "recorded": [], "dropped": [], "parameters": [{"name": "a", "shape": [-3]}]}',
-        '{"calls": [], "recorded": [{"name": "mm", "line": 3, "inputs": []}], "dropped": []}',
-    ],
-)
-def test_a_forged_result_is_no_result(tmp_path, worker, forged):
-    source = RIGHT + CONTENTS_FORGED.replace("{}", forged, 1).replace("{{}}", "{}")
-    (verdict,) = checked(tmp_path, worker, source)
-    assert verdict.problem.startswith("malformed: What it returned is no result: ")
+EXAMPLE = Path(__file__).parents[3] / "docs" / "grading" / "example"
 
 
-def test_time_is_for_all_experiments_together(tmp_path, worker):
-    slow = RIGHT.replace(FIRST_LINE, f"{FIRST_LINE}        import time; time.sleep(0.4)\n")
-    (verdict,) = checked(tmp_path, worker, slow, seconds=1.0)
-    assert verdict.problem == "out of time: It did not end within 1 s."
+@pytest.mark.slow
+def test_the_example_folder_has_the_grades_of_its_page_and_the_same_on_every_run(tmp_path):
+    key = read_key(EXAMPLE / "key.toml")
+    try:
+        grade(EXAMPLE / "submissions", key, out=tmp_path / "one")
+    except ProtectionMissing as error:
+        pytest.skip(str(error))
+    assert (tmp_path / "one" / "grades.csv").read_text() == (EXAMPLE / "grades.csv").read_text()
+    grade(EXAMPLE / "submissions", key, out=tmp_path / "other", workers=1)
+    assert files(tmp_path / "one") == files(tmp_path / "other")
+    assert sorted(os.listdir(tmp_path / "one" / "feedback")) == ["ana.md", "ben.md", "cleo.md", "dan.md"]
 
 
-def test_a_folder_is_a_submission_too(tmp_path, worker):
-    (tmp_path / "ana").mkdir()
-    (tmp_path / "ana" / "homework.py").write_text("from helper import W\n" + RIGHT)
-    (tmp_path / "ana" / "helper.py").write_text("W = 3\n")
-    (verdict,) = check_submission(tmp_path / "ana", worker, GradeKey(), 20.0)
-    assert verdict.problem == "ana has 2 Python files; name the one to import"
-    (verdict,) = check_submission(tmp_path / "ana", worker, GradeKey(file="homework.py"), 20.0)
-    assert verdict.is_right
-
-
-def test_links_and_huge_files_are_not_read(tmp_path):
-    (tmp_path / "secret.py").write_text("answer = 7")
-    (tmp_path / "link.py").symlink_to(tmp_path / "secret.py")
-    with pytest.raises(ValueError, match=r"link\.py is a symbolic link"):
-        submission_source(tmp_path / "link.py", None)
-    (tmp_path / "large.py").write_bytes(b"#" * 1_100_000)
-    with pytest.raises(ValueError, match=r"large\.py has 1100000 bytes; at most 1048576"):
-        submission_source(tmp_path / "large.py", None)
-    (tmp_path / "latin.py").write_bytes(b"# \xff")
-    with pytest.raises(ValueError, match=r"latin\.py is not UTF-8 text"):
-        submission_source(tmp_path / "latin.py", None)
-
-
-def test_a_file_that_cannot_be_read_is_not_wrong(tmp_path, worker):
-    path = tmp_path / "homework.py"
-    path.write_text(RIGHT)
-    path.chmod(0)
-    (verdict,) = check_submission(path, worker, GradeKey(), 20.0)
-    assert verdict.status == "unchecked"
-    assert "cannot be read" in verdict.problem or "the sandbox cannot read it" in verdict.problem
-
-
-GUESSES = """def attention(q, k, v):
-    return [(q @ k.mT / s).softmax(-1) @ v for s in (1, k.shape[-1] ** 0.5)]
-"""
-UNSEEN = "torch.Tensor.__eq__ = lambda *a: torch.tensor(True)\ntorch.Tensor.__hash__ = object.__hash__\n"
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        GUESSES,
-        RIGHT.replace(FIRST_LINE, f"{FIRST_LINE}        x.add_(1); x = x - 1\n") + UNSEEN,
-    ],
-    ids=["several guesses", "a replaced equality"],
-)
-def test_a_trick_is_not_right(tmp_path, worker, source):
-    (verdict,) = checked(tmp_path, worker, source)
-    assert verdict.status == "wrong"
-
-
-EXERCISE = '''"""Double a number."""
-from regard.school.exercises import Function, Wrong
-
-parts = [
-    Function(
-        "double",
-        lambda random: (int(random.initial_seed()),),
-        right=lambda n: 2 * n,
-        wrong=[Wrong("a square", "{0} is squared.", lambda n: n * n)],
-    )
-]
-'''
-
-
-@pytest.fixture
-def exercise(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("teacher")
-    (folder / "exercise.py").write_text(EXERCISE)
-    return load_exercise(folder)
-
-
-@pytest.mark.parametrize(
-    ("source", "status", "says"),
-    [
-        ("def double(n): return n + n", "right", None),
-        ("def double(n): return n * n", "wrong", ("a square", "41 is squared.")),
-        ("def double(n): return ...", "wrong", ("not written yet", "Line 1 is not written yet.")),
-        ("def triple(n): return n", "wrong", ("not defined", "It defines no double.")),
-        (
-            "import regard",
-            "wrong",
-            ("does not run", "The file does not run: ImportError: regard cannot be imported here"),
-        ),
-        (
-            "from regard.school.exercises import Function\ndef double(n): return n + n",
-            "wrong",
-            ("does not run", "The file"),
-        ),
-    ],
-)
-def test_a_teachers_own_exercise_is_checked_with_the_seed_of_the_key(tmp_path, worker, exercise, source, status, says):
-    path = tmp_path / "homework.py"
-    path.write_text(source)
-    (verdict,) = check_submission(path, worker, GradeKey(seed=41), 20.0, exercise)
-    assert verdict.status == status
-    if says is None:
-        assert (verdict.name, verdict.task) == ("double", "Double a number.")
-    else:
-        (one,) = verdict.mistakes
-        assert (one.name, one.says.startswith(says[1])) == (says[0], True)
-
-
-def test_an_endless_answer_is_out_of_time(tmp_path, worker, exercise):
-    path = tmp_path / "homework.py"
-    path.write_text("def double(n):\n    while True: pass\n")
-    (verdict,) = check_submission(path, worker, GradeKey(), 0.5, exercise)
-    assert verdict.problem == "out of time: It did not end within 0.5 s."
-
-
-@pytest.mark.parametrize(
-    ("line", "problem"),
-    [
-        ("import no_such_package", "it imports what is not installed here: No module named 'no_such_package'"),
-        ("open('data.txt')", "it reads a file that is not here: [Errno 2] No such file or directory: 'data.txt'"),
-    ],
-)
-def test_what_is_not_here_is_no_mistake(tmp_path, worker, exercise, line, problem):
-    (verdict,) = checked(tmp_path, worker, f"{line}\n{RIGHT}")
-    assert (verdict.status, verdict.problem) == ("unchecked", problem)
-    (verdict,) = check_submission(tmp_path / "homework.py", worker, GradeKey(), 20.0, exercise)
-    assert (verdict.status, verdict.problem) == ("unchecked", problem)
-
-
-def test_a_problem_names_the_entries_of_the_key(tmp_path, worker):
-    source = RIGHT.replace("d_in, d_out, context_length):", "d_in, d_out, context_length, groove):")
-    (verdict,) = checked(tmp_path, worker, source)
-    assert verdict.problem.endswith("give a value: groove = … under [arguments] in the key")
+@pytest.mark.slow
+def test_the_script_for_gradescope_leaves_its_results_where_they_are_looked_for(tmp_path):
+    for name in ("submission", "source", "results"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "submission" / "attention.py").write_text(RIGHT)
+    (tmp_path / "source" / "key.toml").write_text('name = "CausalAttention"\n[rubric]\nscores = 3\nmask = 2\n')
+    environment = {**os.environ, "AUTOGRADER": str(tmp_path), "PYTHONPATH": str(Path(regard.__file__).parents[1])}
+    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+    done = subprocess.run(["bash", EXAMPLE / "run_autograder"], env=environment, capture_output=True, text=True)
+    if "--unprotected" in done.stderr:
+        pytest.skip(done.stderr)
+    results = json.loads((tmp_path / "results" / "results.json").read_text())
+    assert (results["score"], results["output"]) == (5.0, "Right.")
+    names = [(one["name"], one["score"], one["status"]) for one in results["tests"]]
+    assert names == [("CausalAttention: scores", 3.0, "passed"), ("CausalAttention: mask", 2.0, "passed")]

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from regard.school.grading.rubric import TaskScore
+from regard.school.grading.similar import SimilarPair
 from regard.school.sandbox.outcome import printable_text
 from regard.school.sandbox.protection import ProtectionReport
 from regard.support.drawing import as_text
@@ -18,6 +20,11 @@ UNKNOWN = "unknown mistake"
 # What a spreadsheet takes for a formula; also inside a text, where it separates columns in another way.
 FORMULA = re.compile(r'((?:^|[;,|"])\s*)([=+@\-＝＋－＠])')
 LONGEST = 2000  # characters of a text that a submission can influence
+# The columns of the CSV: is it about points?
+COLUMNS = {
+    "submission": False, "status": False, "mistakes": False, "lines": False, "problem": False, "checked": False,
+    "points": True, "of": True, "not checked": True, "days late": True, "override": True, "notes": True,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -35,19 +42,34 @@ class Grade:
     """The verdict on one submission."""
 
     submission: str
-    status: str  # right, wrong or unchecked
+    status: str  # right, wrong, unchecked, or missing: somebody in the roster who handed in nothing
     checked: str = ""  # the class or function, and what it is
     mistakes: tuple[GradedMistake, ...] = ()
-    problem: str = ""  # why it could not be checked
+    problem: str = ""  # why it, or one of its tasks, could not be checked
     warnings: tuple[str, ...] = ()
-    seconds: float = 0.0
+    seconds: float | int = 0.0
+    scores: tuple[TaskScore, ...] = ()
+    student: str = ""  # from the roster, as are id and email
+    id: str = ""
+    email: str = ""
+    days_late: int = 0
+    points: float | int | None = None  # after late days and overrides
+    open: float | int = 0.0  # points that a person has to decide about
+    override: str = ""  # what was changed by hand, and why
+    notes: tuple[str, ...] = ()
+
+    @property
+    def of(self) -> float | int:
+        """The most points that can be reached."""
+        return sum(one.of for one in self.scores)
 
     @property
     def says(self) -> str:
         """The verdict in a line: the mistakes, or why it could not be checked, or what it is."""
         named = [f"{one.name}{f' (line {one.line})' if one.line else ''}" for one in self.mistakes]
         warned = [f"but {one.partition(':')[0]}" for one in self.warnings]
-        return self.problem or "; ".join(named) or "; ".join([self.checked, *warned])
+        unsaid = [self.problem] if self.problem else []
+        return "; ".join([*named, *unsaid]) or "; ".join([self.checked, *warned])
 
 
 @dataclass(frozen=True)
@@ -56,8 +78,12 @@ class ClassReport:
 
     grades: list[Grade]
     protection: ProtectionReport = field(default_factory=ProtectionReport)
+    has_points: bool = False  # does the key say what things are worth?
+    ignored: list[str] = field(default_factory=list)  # entries that are files of the system
+    similar: list[SimilarPair] = field(default_factory=list)
 
     def count(self, status: str) -> int:
+        """How many have this status."""
         return sum(one.status == status for one in self.grades)
 
     @property
@@ -69,28 +95,67 @@ class ClassReport:
                 who.setdefault(name, []).append(grade.submission)
         return sorted(who.items(), key=lambda one: (-len(one[1]), one[0]))
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self, times: bool = True) -> dict[str, Any]:
+        """Everything in plain values; without times and protection, it is the same on every run."""
+        grades = [asdict(one) | {"of": one.of} for one in self.grades]
+        layers = {"active": list(self.protection.active), "missing": dict(self.protection.missing)}
         return {
             "counts": dict(Counter(one.status for one in self.grades)),
             "mistakes": dict(self.mistakes),
-            "protection": {"active": list(self.protection.active), "missing": dict(self.protection.missing)},
-            "grades": [asdict(one) for one in self.grades],
+            "similar": [one._asdict() for one in self.similar],
+            "ignored": self.ignored,
+            **({"protection": layers} if times else {}),
+            "grades": [{k: v for k, v in one.items() if times or k != "seconds"} for one in grades],
         }
 
-    def as_csv(self) -> str:
-        """One row for each submission; several mistakes are separated by semicolons."""
-        text = io.StringIO()
-        rows = csv.writer(text, lineterminator="\n")
-        rows.writerow(["submission", "status", "mistakes", "lines", "problem", "checked", "seconds"])
+    def as_csv(self, times: bool = True) -> str:
+        """One row for each submission; several mistakes are separated by semicolons. Points only where the key has any.
+
+        Without times, it is the same on every run.
+        """
+        columns = [name for name, is_points in COLUMNS.items() if self.has_points or not is_points]
+        if self.has_points or any(one.student for one in self.grades):
+            columns = [*columns, "student", "id", "email"]
+        scored = max((one.scores for one in self.grades), key=len, default=()) if self.has_points else ()
+        titles = [one.title for one in scored]
+        rows = [[*columns, *titles, *["seconds"] * times]]
         for one in self.grades:
-            names = "; ".join(mistake.name for mistake in one.mistakes)
-            lines = "; ".join(str(mistake.line or "") for mistake in one.mistakes)
-            texts = [one.submission, one.status, names, lines, one.problem, one.checked]
-            rows.writerow([*(FORMULA.sub(r"\1'\2", text) for text in texts), f"{one.seconds:.1f}"])
-        return text.getvalue()
+            cells = _cells(one)
+            scores = {score.title: points_text(score.points) for score in one.scores}
+            texts = [*(cells[name] for name in columns), *(scores.get(title, "") for title in titles)]
+            rows.append([*texts, *[f"{one.seconds:.1f}"] * times])
+        return csv_text(rows)
 
     def __repr__(self) -> str:
         return as_text(self)
+
+
+def points_text(value: float | int | None) -> str:
+    """Points as people write them: at most two digits after the point.
+
+    >>> points_text(7.0), points_text(2.345), points_text(None)
+    ('7', '2.35', '')
+    """
+    return "" if value is None else f"{round(value + 1e-9, 2):g}"
+
+
+def csv_text(rows: Sequence[Sequence[str]]) -> str:
+    """Rows as CSV; no part of a cell is a formula."""
+    text = io.StringIO()
+    cells = [[FORMULA.sub(r"\1'\2", cell) for cell in row] for row in rows]
+    csv.writer(text, lineterminator="\n").writerows(cells)
+    return text.getvalue()
+
+
+def _cells(one: Grade) -> dict[str, str]:
+    return {
+        "submission": one.submission, "status": one.status, "problem": one.problem, "checked": one.checked,
+        "mistakes": "; ".join(mistake.name for mistake in one.mistakes),
+        "lines": "; ".join(str(mistake.line or "") for mistake in one.mistakes),
+        "points": points_text(one.points), "of": points_text(one.of), "not checked": points_text(one.open),
+        "days late": str(one.days_late), "override": one.override, "notes": "; ".join(one.notes),
+        "student": one.student, "id": one.id, "email": one.email,
+    }  # fmt: skip
 
 
 def as_grade(submission: str, verdicts: Sequence[dict[str, Any]], seconds: float | int) -> Grade:
@@ -107,7 +172,7 @@ def as_grade(submission: str, verdicts: Sequence[dict[str, Any]], seconds: float
     warnings = dict.fromkeys(clean(f"{one['name']}: {one['says']}") for one in findings if one["kind"] == "warning")
     return Grade(
         clean(submission), status, clean(checked), tuple(mistakes.values()),
-        clean(problems) if status == "unchecked" else "", tuple(warnings), round(seconds, 3),
+        clean(problems), tuple(warnings), round(seconds, 3),
     )  # fmt: skip
 
 
