@@ -6,14 +6,17 @@ and says so where the two then agree. A new reason is a new function in REASONS.
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
+from torch import nn
 
 from regard.adoption.layouts import find_projections, names_of, sizes_of, state_of
 from regard.adoption.trial import Trial, run_module
 from regard.mistakes.formula import Case, Projection
-from regard.mistakes.search import explanations
+from regard.mistakes.mistake import written_in
+from regard.mistakes.search import MISTAKES, TOLERANCE, explanations
 
 
 def explain_difference(trial: Trial) -> ValueError:
@@ -69,12 +72,24 @@ def known_mistake(trial: Trial) -> str | None:
     projections = {name: Projection(weight, bias) for name, (weight, bias) in parts.items()}
     out = run_module(trial.module, x).out
     cases = [Case(x, projections, plan.num_heads, causal) for causal in (True, False)]
-    found = [(case, variants[0]) for case in cases if (variants := explanations(case, out)) and variants[0]]
+    tried = written_in(_source_of(trial.module), MISTAKES)
+    found = [
+        (case, variants[0]) for case in cases if (variants := explanations(case, out, TOLERANCE, tried)) and variants[0]
+    ]
     if not found:
         return None
     case, variant = min(found, key=lambda one: len(one[1]))
     reasons = (f"{one.name}. {one.describe(case)} Right is {one.fix}" for one in variant)
     return f"The reason: {'; and '.join(reasons)}"
+
+
+def _source_of(module: nn.Module) -> str:
+    """The file that its class is in, with its helpers; empty where there is none, as for code typed at a prompt."""
+    file = inspect.getmodule(type(module))
+    try:
+        return inspect.getsource(file) if file is not None else ""
+    except (OSError, TypeError):
+        return ""
 
 
 def other_parameters(trial: Trial) -> str | None:

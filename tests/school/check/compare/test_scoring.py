@@ -1,6 +1,6 @@
 import torch
 
-from regard.school.check.compare.products import RunHeads
+from regard.school.check.compare.products import RunHeads, RunProduct
 from regard.school.check.compare.scoring import scoring_of
 
 B, H, T, D = 29, 3, 5, 7
@@ -11,7 +11,9 @@ def heads(weigh):
     q, k, v = (torch.randn(B, H, T, D, dtype=torch.float64, generator=generator) for _ in range(3))
     raw = q @ k.mT
     weights = weigh(raw, q)
-    return RunHeads(q, k, v, raw, weights, weights @ v, None, None)
+    compared = RunProduct(0, 1, q, k, ("bhtd", "bhsd", "bhts"), (0, 1), raw)
+    mixed = RunProduct(1, 2, weights, v, ("bhts", "bhsd", "bhtd"), (2, 3), weights @ v)
+    return RunHeads(q, k, v, raw, weights, weights @ v, compared, mixed)
 
 
 def test_factor_bias_and_mask_of_a_softmax_are_found():

@@ -1,14 +1,7 @@
-from types import SimpleNamespace
-
 import pytest
 import torch
 
 from regard.school.check.compare.visible_patterns import follows_pattern
-
-
-def layer(text="", must_hide=None, **attributes):
-    observation = SimpleNamespace(contents={"attributes": attributes})
-    return SimpleNamespace(text=text, must_hide=must_hide, observation=observation)
 
 
 BACK = torch.arange(7)[:, None] - torch.arange(7)[None, :]
@@ -24,12 +17,12 @@ BACK = torch.arange(7)[:, None] - torch.arange(7)[None, :]
     ],
 )
 def test_a_pattern_follows_from_a_number_that_is_named_after_it(visible, attributes):
-    assert follows_pattern(visible, layer(**attributes))
-    assert not follows_pattern(visible, layer(**{name: n + 5 for name, n in attributes.items()}))
-    assert not follows_pattern(visible, layer(num_heads=next(iter(attributes.values()))))
+    assert follows_pattern(visible, attributes, "")
+    assert not follows_pattern(visible, {name: n + 5 for name, n in attributes.items()}, "")
+    assert not follows_pattern(visible, {"num_heads": next(iter(attributes.values()))}, "")
 
 
 def test_a_layer_that_must_hide_the_future_follows_no_pattern_that_shows_it():
-    assert not follows_pattern(BACK.abs() <= 2, layer(must_hide=True, radius=2))
-    assert not follows_pattern(BACK.abs() <= 2, layer("causal window", radius=2))
-    assert follows_pattern((BACK <= 2) & (BACK >= 0), layer(must_hide=True, radius=2))
+    assert not follows_pattern(BACK.abs() <= 2, {"radius": 2}, "", must_hide=True)
+    assert not follows_pattern(BACK.abs() <= 2, {"radius": 2}, "causal window")
+    assert follows_pattern((BACK <= 2) & (BACK >= 0), {"radius": 2}, "", must_hide=True)

@@ -244,7 +244,9 @@ def _doubts_on_mask(result: Experiment, found: Anatomy) -> Iterator[str]:
     elif bool(one.all()):
         if result.must_hide:
             yield "it does not hide the future"
-    elif not (names_window(result.text) and _is_band(one, result)) and not follows_pattern(one, result):
+    elif not (names_window(result.text) and _is_band(one, result)) and not follows_pattern(
+        one, result.observation.contents.get("attributes", {}), result.text, bool(result.must_hide)
+    ):
         yield "what it hides is neither nothing nor the future"
 
 

@@ -6,24 +6,21 @@ A pattern is what a layer means only if all of it follows from such a number, an
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
-
-from regard.school.check.compare.experiment import Attempt
 
 _OF_NUMBERS = re.compile(r"(?i)window|sliding|local|band|span|radius|reach|strid|dilat|block|chunk|segment").search
 _CAUSAL = re.compile(r"(?i)\bcausal\b").search
 _BOTH_WAYS = re.compile(r"(?i)(non|not)[- _]?causal|bidirection|symmetric|causal\b\W{0,5}(bool|=|if)").search
 
 
-def follows_pattern(visible: Tensor, result: Attempt) -> bool:
+def follows_pattern(visible: Tensor, attributes: Mapping[str, object], text: str, must_hide: bool = False) -> bool:
     """Is what a token sees, (T, T), a pattern of one of the layer's numbers that is named after it?"""
-    is_causal = result.must_hide or (_CAUSAL(result.text) and not _BOTH_WAYS(result.text))
+    is_causal = must_hide or (_CAUSAL(text) and not _BOTH_WAYS(text))
     if is_causal and bool(visible.triu(1).any()):
         return False
-    attributes = result.observation.contents.get("attributes", {})
     numbers = [value for name, value in attributes.items() if type(value) is int and value > 0 and _OF_NUMBERS(name)]
     return any(torch.equal(visible, one) for n in numbers for one in _patterns(len(visible), n))
 
