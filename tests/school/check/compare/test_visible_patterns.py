@@ -3,7 +3,6 @@ import torch
 
 from regard.school.check.compare.visible_patterns import follows_pattern
 
-
 BACK = torch.arange(7)[:, None] - torch.arange(7)[None, :]
 
 
