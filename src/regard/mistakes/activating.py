@@ -22,7 +22,8 @@ _MEANT = r"(?i)linear[ _]?att|feature map|kernel|soft[- _]?cap|gated|QK[- _]?nor
 
 
 def _standard(t: Tensor, unbiased: bool) -> Tensor:
-    return (t - t.mean(-1, keepdim=True)) / t.std(-1, keepdim=True, unbiased=unbiased)
+    centred = t - t.mean(-1, keepdim=True)  # not t.std, which warns of a single number
+    return centred / (centred.square().sum(-1, keepdim=True) / (t.shape[-1] - unbiased)).sqrt()
 
 
 # What it is called, the functions that people write for it, and a pattern of the code.

@@ -101,6 +101,13 @@ MISTAKES = (
         rare=True,
     ),
     _joined(
+        "heads joined on the wrong axis",
+        _reshaped((1, 0, 2, 3)),
+        "The heads are joined on the axis of the texts, ({num_heads} × B, T, {head_dim}), and reshape hides it.",
+        "Joined on the last axis, dim=-1, heads make one wide vector for each token.",
+        rare=True,
+    ),
+    _joined(
         "heads averaged instead of concatenated",
         lambda context, case: context.mean(1),
         "The contexts of the {num_heads} heads are averaged; they are joined side by side.",

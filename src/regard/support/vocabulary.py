@@ -37,7 +37,7 @@ WIDTH_IN = (
 )
 WIDTH_OUT = (
     *("d_out", "out_dim", "output_dim", "out_features", "dim_out", "d_output", "output_size", "d_attn", "n_out"),
-    *("out_channels", "out_size", "attention_dim", "attn_dim", "attention_size", "n_outputs"),
+    *("out_channels", "out_size", "attention_dim", "attn_dim", "att_dim", "attention_size", "n_outputs"),
     *("salida", "dim_salida", "saida", "dim_saida", "sortie", "dim_sortie", "ausgabe", "ausgabe_dim", "uscita"),
     *("dim_uscita", "shuchu_weidu", "shuchu_wei_du", "shutsuryoku_jigen"),
 )
@@ -76,16 +76,22 @@ DROPOUT = (
     *("abandono", "taux_dropout", "dropout_ritsu", "diuqi"),
 )
 DROPOUT_TOO = ("p", "drop")
+KEPT = (  # the share that dropout keeps
+    *("keep_prob", "keep_probability", "keep_rate", "keep_ratio", "keep_p", "p_keep", "prob_keep", "keepprob", "keep"),
+    *("attn_keep_prob", "attention_keep_prob", "dropout_keep_prob", "keep_prob_attn", "retain_prob", "retain_rate"),
+)
 BIAS = ("qkv_bias", "bias", "use_bias", "attention_bias", "attn_bias", "proj_bias", "out_bias", "sesgo", "biais")
 CAUSAL = ("causal", "is_causal", "masked", "use_causal_mask", "use_mask", "is_decoder", "kausal", "causale")
 CAUSAL_TOO = ("mask",)
+ROTARY_BASE = ("rope_theta", "rope_base", "rotary_base", "rotary_emb_base", "rope_freq_base", "theta", "base")
 VOCABULARY = ("vocab_size", "n_vocab", "vocabulary_size", "num_tokens_in_vocabulary")
 LAYERS = ("num_layers", "n_layers", "n_layer", "num_hidden_layers", "depth", "layers", "N")
 INNER_WIDTH = ("d_ff", "ff_dim", "mlp_dim", "dim_feedforward", "hidden_features", "d_hidden")
 
 # Arguments of a call.
+_EDGES = ("adj", "adjacency", "adj_matrix", "adjacency_matrix", "adj_mask")
 MASK = ("mask", "attn_mask", "attention_mask", "causal_mask", "src_mask", "att_mask", "masks")
-MASK_TOO = ("m", "attn_bias", "mascara", "masque", "maske", "maschera", "yanma", "yan_ma", "masuku", "hide")
+MASK_TOO = ("m", "attn_bias", "mascara", "masque", "maske", "maschera", "yanma", "yan_ma", "masuku", "hide", *_EDGES)
 KEY_PADDING_OF_MODEL = ("src_key_padding_mask", "tgt_key_padding_mask")  # True = hidden, as in torch.nn
 KEY_PADDING = "key_padding_mask"
 IDS = ("input_ids", "ids", "idx", "tokens")
@@ -112,7 +118,12 @@ LENGTHS_ARGUMENT = r"len(gth)?s?$"
 KEY_SOURCES = (ENCODER_STATES, "key_value_states", "context")  # arguments that make it cross-attention
 
 # Projections, in lower case; three names for queries, keys and values, or one for all three, and one for the output.
-_WORDS = (("query", "key", "value"), ("queries", "keys", "values"), ("q", "k", "v"))
+_WORDS = (
+    *(("query", "key", "value"), ("queries", "keys", "values"), ("q", "k", "v"), ("vraag", "sleutel", "waarde")),
+    *(("consulta", "clave", "valor"), ("consulta", "chave", "valor"), ("requete", "cle", "valeur")),
+    *(("anfrage", "schluessel", "wert"), ("abfrage", "schluessel", "wert"), ("domanda", "chiave", "valore")),
+    *(("zapytanie", "klucz", "wartosc"), ("zapros", "klyuch", "znachenie"), ("sorgu", "anahtar", "deger")),
+)
 _FORMS = (
     *("w_{}", "w{}", "{}", "{}_proj", "to_{}", "{}_linear", "{}_lin", "lin_{}", "linear_{}", "{}_layer", "fc_{}"),
     *("proj_{}", "w_{}s", "{}_weight", "weight_{}", "{}_w", "{}_projection", "{}_transform", "{}proj", "{}_mat"),
@@ -138,7 +149,23 @@ _ATTENTION = (
     *("pozornost", "figyelem", "dikkat", "perhatian", "chuy", "zhuyi", "внимание", "внимания", "увага", "προσοχη"),
     *("注意", "주의", "어텐션", "アテンション", "انتباه", "توجه", "ध्यान"),
 )
-_HEAD = ("head", "cabez", "cabeca", "kopf", "kopfe", "tete", "testa", "glowa", "голова", "头", "頭", "헤드", "ヘッド")
+_HEAD = (
+    "head",
+    "cabez",
+    "cabeca",
+    "kopf",
+    "koepf",
+    "tete",
+    "testa",
+    "glowa",
+    "golov",
+    "hoofd",
+    "голов",
+    "头",
+    "頭",
+    "헤드",
+    "ヘッド",
+)
 
 
 def is_named_attention(name: str) -> bool:

@@ -153,7 +153,8 @@ class Atención:
 
     def __call__(self, X):
         q, k, v = (X @ self.params[name] for name in ("Wq", "Wk", "Wv"))
-        e = np.exp(q @ k.swapaxes(-1, -2) / np.sqrt(k.shape[-1]))
+        scores = q @ k.swapaxes(-1, -2) / np.sqrt(k.shape[-1])
+        e = np.exp(scores - scores.max(-1, keepdims=True))
         return (e / e.sum(-1, keepdims=True)) @ v
 """,
         ("Atención", "right", ()),
@@ -207,7 +208,7 @@ class SDP:
 class ScaledDotProductAttention:
     def forward(self, Q, K, V):
         s = Q @ K.swapaxes(-1, -2) / np.sqrt(Q.shape[-1])
-        s = np.exp(s)
+        s = np.exp(s - s.max(-1, keepdims=True))
         return s / s.sum(-1, keepdims=True) @ V
 """,
         ("ScaledDotProductAttention", "right", ()),

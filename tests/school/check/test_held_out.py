@@ -31,6 +31,7 @@ NAMES = {
 }
 # Mistakes outside the list that have a name all the same, and a true one.
 BEYOND = {
+    "unlisted_batch_mixed.py": "texts of a batch are mixed",
     "unlisted_double_softmax.py": "softmax twice",
     "tokens_first_by_mistake.py": "attention over the batch instead of the tokens",
     "unlisted_q_as_values.py": "one projection used twice: the values are made with W_key",
@@ -42,6 +43,7 @@ BEYOND = {
     "unlisted_exp_no_normalise.py": "softmax over all numbers",
     "unlisted_log_softmax.py": "log-softmax for softmax",
     "block_no_residual.py": "no residual around the attention",
+    "unlisted_heads_reversed.py": "layer without effect",
 }
 # Outside the list, and another mechanism for all that anybody can say: these are not checked.
 NOT_CHECKED = {"unlisted_top_k.py", "unlisted_temperature.py"}

@@ -1,4 +1,4 @@
-"""Layers by strangers, strangers/ and strangers/later: right ones are never called wrong, wrong ones never right.
+"""Layers by strangers, four corpora: right ones are never called wrong, wrong ones never right.
 
 MISSES are the wrong ones that are not called wrong yet; whoever mends one takes it off the list.
 """
@@ -14,17 +14,19 @@ from regard.school.check.request import Request
 
 FOLDER = Path(__file__).parent / "strangers"
 MISSES = json.loads((FOLDER / "misses.json").read_text(encoding="utf-8"))
-QUICK = 29  # every so many are in `make test`, the others in `make slow`
+CORPORA = ("", "later", "third", "fourth")
+QUICK = 43  # every so many are in `make test`; the others are slow tests
 
 
 def cases():
     number = 0
-    for folder in (FOLDER, FOLDER / "later"):
+    for folder in (FOLDER / name for name in CORPORA):
         for part in ("right", "wrong", "use"):
             for row, source in layers(part, folder):
                 number += 1
                 name = f"{folder.name}/{part}/{row['file']}"
-                yield pytest.param(name, row, source, id=name, marks=() if number % QUICK == 0 else pytest.mark.slow)
+                marks = () if number % QUICK == 0 else pytest.mark.slow
+                yield pytest.param(name, row, source, id=name, marks=marks)
 
 
 @pytest.mark.parametrize(("name", "row", "source"), list(cases()))
@@ -39,5 +41,6 @@ def test_a_right_layer_is_never_wrong_and_a_wrong_one_is(name, row, source, tmp_
 
 
 def test_every_miss_is_a_layer_of_the_corpus():
-    names = {param.values[0] for param in cases()}
+    corpora = [(FOLDER / name, part) for name in CORPORA for part in ("right", "wrong", "use")]
+    names = {f"{folder.name}/{part}/{row['file']}" for folder, part in corpora for row, _ in layers(part, folder)}
     assert set(MISSES) <= names

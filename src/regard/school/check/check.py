@@ -14,22 +14,25 @@ from typing import Any
 import torch
 
 from regard.school.check.behaviours.behaviours import explain_unknown, observe_behaviours
-from regard.school.check.behaviours.block_wiring import check_wiring
 from regard.school.check.behaviours.padding import hides_padding
+from regard.school.check.blocks.lost_parts import ATTENTION_LOST
+from regard.school.check.blocks.wiring import check_wiring
 from regard.school.check.compare import attempts
 from regard.school.check.compare.experiment import Attempt, Experiment
 from regard.school.check.compare.small_functions import check_small
 from regard.school.check.explain import findings
 from regard.school.check.explain.exceptions import explain_crash
 from regard.school.check.explain.mechanisms import announced, other_mechanism, without_comparison
-from regard.school.check.explain.plainness import beyond_the_formula, extra
+from regard.school.check.explain.plainness import beyond_the_formula, doubt_on_call, extra
 from regard.school.check.explain.run_findings import wrong_parts
 from regard.school.check.learner_code.subject import InsideSubject, LocalSubject, NotHere, Subject, is_function
-from regard.school.check.learner_code.text_hints import is_batch_first, is_tokens_first, small_kind
+from regard.school.check.learner_code.text_hints import is_batch_first, is_tokens_first, says_tokens_first, small_kind
 from regard.school.check.request import IN_PYTHON, Request
 from regard.school.check.verdict import Verdict, with_code
 from regard.support.torch_threads import limit_threads
 from regard.traces.failures import describe_argument
+
+_CONSEQUENCES = ("hard-coded sizes", "its own defaults do not fit", "head width does not fit")  # of wrong values
 
 
 def check(
@@ -74,11 +77,18 @@ def check_subject(subject: Subject, request: Request) -> Verdict:
     try:
         with limit_threads(1):  # much quicker for small tensors
             wiring = None if is_function(subject) else check_wiring(subject, request)
-            verdict = _check_attention(subject if wiring is None else InsideSubject(subject, wiring.attention), request)
+            inside = wiring.attention if wiring is not None else None
+            verdict = _check_attention(subject if inside is None else InsideSubject(subject, inside), request)
     except NotHere as missing:
         return Verdict(subject.described["name"], "", file=subject.file, problem=f"it needs {missing}")
     if wiring is not None:
-        verdict.findings += wiring.findings
+        named = [one for one in verdict.findings if one.name]
+        if inside is None and len([one for one in named if not one.is_warning]) == 1:  # which explains what is lost
+            wiring.findings = [one for one in wiring.findings if one.name != ATTENTION_LOST.name]
+        elif inside is None and any(one.name == ATTENTION_LOST.name for one in wiring.findings):  # better than two do
+            named = [one for one in named if one.is_warning]
+        if wiring.findings:  # which explain what has no name
+            verdict.findings, verdict.problem = [*named, *wiring.findings], ""
         verdict.not_checked += ["the wiring around it"] if wiring.note else []
         verdict.notes += [wiring.note] if wiring.note else []
     verdict.file = subject.file
@@ -116,9 +126,12 @@ def _crashed(attempt: Attempt, verdict: Verdict) -> Verdict:
         return _compared(attempt, verdict) if isinstance(attempt, Experiment) else verdict
     if (even := attempts.at_even_sizes(subject, attempt.request)) is not None:
         return _compared(even, verdict)
-    if what := extra(attempt):
-        verdict.problem = f"it has {what} beside the formula, and could not be called: {verdict.mistakes[0].says}"
-        verdict.findings = []
+    what = extra(attempt)
+    reason = (
+        f"it has {what} beside the formula, and" if what else doubt_on_call(attempt) and f"{doubt_on_call(attempt)}: it"
+    )
+    if reason:
+        verdict.problem, verdict.findings = f"{reason} could not be called: {verdict.mistakes[0].says}", []
     return verdict
 
 
@@ -126,6 +139,10 @@ def _compared(result: Experiment, verdict: Verdict) -> Verdict:
     """The verdict on a layer that gave an output to compare with the formula."""
     if result.call.layout == "tokens first" and not is_tokens_first(result.text, result.observation.contents):
         verdict.task, verdict.findings = findings.describe_task(result), [findings.attends_over_the_batch(result)]
+        return verdict
+    first = result.subject.described["call"][0]["name"]
+    if result.call.layout == "batch first" and result.is_right and says_tokens_first(result.text, first):
+        verdict.task, verdict.findings = findings.describe_task(result), [findings.takes_tokens_for_texts(result)]
         return verdict
     if (
         result.call.layout == "one text"
@@ -163,10 +180,15 @@ def _with_behaviours(result: Experiment, verdict: Verdict) -> Verdict:
     mistakes, observed, extension = findings.mistakes_in_values(result), observe_behaviours(result), result.extension
     others = observed.findings
     if mistakes:
-        others = [one for one in others if one.name and one.name != "hard-coded sizes"]
+        others = [one for one in others if one.name and one.name not in _CONSEQUENCES]
     verdict.findings = [*mistakes, *others]
     verdict.checked, verdict.not_checked = ["values", *observed.checked], observed.not_checked
-    if said := announced(result.first, result.subject.source, verdict.name):
+    said = announced(result.first, result.subject.source, verdict.name)
+    never = [one.name for one in result.first if not one.announced]  # such as in splitting heads: these nobody means
+    if said and never:
+        meant = [one.name for one in result.first if one.name not in never]
+        verdict.findings = [one for one in verdict.findings if one.name not in meant]
+    elif said:
         verdict.problem = f"another mechanism, as it says: {said}; not checked"
     if extension is not None and extension.unknown and not verdict.mistakes:
         what = extension.what.removesuffix(".")

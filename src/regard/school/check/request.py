@@ -41,6 +41,10 @@ class Request:
     mistakes: tuple[Mistake, ...] = ()  # a teacher's own, which are tried before the known ones
     spelling: RemedySpelling = FLAGS
 
+    def ask_for_value(self, name: str) -> str:
+        """Nothing is known of an argument of a function."""
+        return f"nothing is known of its argument {name}; give a value: {self.spelling.argument % name}"
+
     def ask_for_arguments(self, names: Sequence[str]) -> str:
         """Why a class could not be built, and how to give what is missing."""
         ask = f"give a value: {self.spelling.argument % names[0]}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from regard.school.check.behaviours.block_wiring import check_wiring
+from regard.school.check.blocks.wiring import check_wiring
 from regard.school.check.check import check_subject
 from regard.school.check.learner_code.loading import LearnerFile
 from regard.school.check.learner_code.protocol import SkippedFacts

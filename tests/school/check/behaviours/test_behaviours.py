@@ -1,7 +1,7 @@
 import pytest
 
 from regard.school.check.behaviours.behaviours import BEHAVIOURS
-from school.check.learner import checked, edited, wrong
+from school.check.learner import LESS, broken, checked, edited, names, wrong
 
 MISTAKES = [
     ("dropout active in eval", "textbook"),
@@ -82,3 +82,11 @@ def test_chance_without_dropout_is_told(tmp_path):
 
 def test_every_behaviour_says_what_it_is_for():
     assert all(one.__doc__ for one in BEHAVIOURS)
+
+
+def test_texts_that_are_mixed_explain_an_unknown_difference(tmp_path):
+    split = (
+        "(t.transpose(1, 2) for t in heads)",
+        "(t.reshape(B * T // B, B, self.num_heads, -1).permute(1, 2, 0, 3) for t in heads)",
+    )
+    assert names(broken(tmp_path, *LESS, *split)) == ["texts of a batch are mixed"]

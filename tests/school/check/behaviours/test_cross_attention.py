@@ -63,6 +63,17 @@ def test_a_causal_layer_hides_nothing_of_a_context(tmp_path):
     hides = "        future = torch.ones_like(scores).triu(1) > 0\n"
     hides += "        if context is None:\n            scores = scores.masked_fill(future, -1e30)\n"
     assert names(broken(tmp_path, SCORES, SCORES + hides)) == []
+    always = hides.replace("if context is None", "if True")
+    assert names(broken(tmp_path, SCORES, SCORES + always)) == []  # a context may go along with x
+    encoded = (
+        "context=None",
+        "memory=None",
+        SOURCE,
+        "source = x if memory is None else memory",
+        SCORES,
+        SCORES + always,
+    )
+    assert names(broken(tmp_path, *encoded)) == ["causal mask over the context"]
 
 
 UNNAMED = ("x, context=None", "ziel, quelle", SOURCE, "x, source = ziel, quelle")
@@ -94,3 +105,21 @@ def test_a_context_of_one_text_is_tried(tmp_path):
     assert checked(ONE_TEXT, tmp_path).is_right
     verdict = checked(ONE_TEXT.replace("contexte @ self.Wk", "x @ self.Wk"), tmp_path)
     assert names(verdict) == ["keys of x instead of the context"]
+
+
+def test_a_function_takes_more_keys_than_queries_where_it_speaks_of_two_lengths(tmp_path):
+    source = "import torch\n\ndef attention(q, k, v):\n    # q (B, T, D), k and v (B, S, D)\n    B, T, D = q.shape\n"
+    source += "    return (q @ k.view(B, T, D).mT / D**0.5).softmax(-1) @ v\n"
+    assert names(checked(source, tmp_path)) == ["context of another length fails"]
+    assert checked(source.replace("view(B, T, D)", "view(B, -1, D)"), tmp_path).findings == []
+    one = checked(source.replace("(B, S, D)", "(B, T, D)"), tmp_path)
+    assert [each.name for each in one.warnings] == ["context of another length fails"]
+    cut = source.replace("k.view(B, T, D).mT", "k[:, :T].mT").replace("@ v", "@ v[:, :T]")
+    assert names(checked(cut.replace("(B, S, D)", "(B, T, D)"), tmp_path)) == ["context of another length fails"]
+
+
+def test_a_text_that_takes_the_place_of_x_is_a_context_whatever_its_name(tmp_path):
+    image = ("x, context=None", "x, bild=None", SOURCE, "source = x if bild is None else bild")
+    assert "cross-attention" in broken(tmp_path, *image).checked
+    verdict = broken(tmp_path, *image, READ, "(self.q(x), self.k(source), self.v(x))")
+    assert names(verdict) == ["values of x instead of the context"]

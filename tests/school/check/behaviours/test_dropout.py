@@ -45,6 +45,25 @@ def test_another_share_than_the_argument_says_is_named(edits, name, tmp_path):
     assert names(broken(tmp_path, *edits)) == [name]
 
 
+KEPT = ("dropout=0.0, bias", "{0}=0.9, bias", MADE, "self.drop = nn.Dropout({1}{0})")
+
+
+@pytest.mark.parametrize("name", ["keep_prob", "p_keep", "keep_rate"])
+def test_an_argument_for_the_share_that_is_kept_is_no_dropout(name, tmp_path):
+    assert names(broken(tmp_path, *(one.format(name, "1 - ") for one in KEPT))) == []
+    verdict = broken(tmp_path, *(one.format(name, "") for one in KEPT))
+    assert names(verdict) == ["keep probability used as drop probability"]
+    assert verdict.mistakes[0].says == f"With {name}=0.8 more is dropped than with {name}=0.2."
+
+
+def test_a_docstring_says_that_p_is_the_share_that_is_kept(tmp_path):
+    told = ("(nn.Module):\n", '(nn.Module):\n    """p: the probability of {} a weight."""\n\n')
+    edits = [one.format("p", "") for one in KEPT]
+    kept, dropped = ([told[0], told[1].format(word)] for word in ("keeping", "dropping"))
+    assert names(broken(tmp_path, *edits, *kept)) == ["keep probability used as drop probability"]
+    assert names(broken(tmp_path, *edits, *dropped)) == []
+
+
 def test_dropout_by_hand_that_divides_by_what_is_kept_is_right(tmp_path):
     assert names(broken(tmp_path, DROPPED, BY_HAND.format(">= p) / (1 - p"))) == []
 

@@ -48,3 +48,32 @@ def test_right_gradients_are_checked_in_layers_of_every_style(layer, tmp_path):
     verdict = checked(edited(layer, "", ""), tmp_path)
     assert "gradients" in verdict.checked
     assert verdict.is_right
+
+
+def test_weights_that_are_frozen_beside_adapters_are_meant(tmp_path):
+    frozen = "self.low_rank = nn.Linear(d_model, d_model)\n        self.k.requires_grad_(False)\n        self.drop = nn"
+    verdict = broken(tmp_path, "self.drop = nn", frozen, "self.q(x),", "self.q(x) + self.low_rank(x),")
+    assert names(verdict) == []
+
+
+LATENTS = """import torch
+from torch import nn
+
+class LatentReadout(nn.Module):
+    def __init__(self, n_latents, d_latent, d_input, n_heads):
+        super().__init__()
+        self.latents, self.n_heads = nn.Parameter(torch.randn(n_latents, d_latent)), n_heads
+        self.q, self.k, self.v = (nn.Linear(d, d_latent) for d in (d_latent, d_input, d_input))
+
+    def forward(self, x):
+        q, k, v = self.q(self.latents).expand(len(x), -1, -1), self.k(x).detach(), self.v(x)
+        q, k, v = (t.unflatten(-1, (self.n_heads, -1)).transpose(1, 2) for t in (q, k, v))
+        return ((q @ k.mT / k.shape[-1] ** 0.5).softmax(-1) @ v).transpose(1, 2).flatten(2)
+"""
+
+
+def test_weights_that_no_gradient_reaches_are_told_of_a_layer_that_nothing_explains(tmp_path):
+    assert names(checked(LATENTS, tmp_path)) == ["gradient does not reach the weights"]
+    assert checked(LATENTS.replace(".detach()", ""), tmp_path).status == "unchecked"
+    meant = LATENTS.replace("q, k, v = self.q", "# keys are frozen: stop-gradient\n        q, k, v = self.q")
+    assert checked(meant, tmp_path).status == "unchecked"

@@ -84,3 +84,22 @@ def test_joined_heads_of_another_width_than_the_model_must_fit_the_output_projec
 def test_a_rotation_by_the_number_of_the_head_is_no_position():
     assert names(Rotary) == ["rotary positions over the wrong axis"]
     assert names(RotaryByToken) == []
+
+
+class Window(nn.Module):
+    """Attention in a window, with relative position biases."""
+
+    def __init__(self, dim=32, window_size=(4, 4), num_heads=4):
+        super().__init__()
+        tokens = window_size[0] * window_size[1]
+        self.heads, self.qkv, self.proj = num_heads, nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+        self.relative_position_bias = nn.Parameter(torch.randn(num_heads, tokens, tokens))
+
+    def forward(self, x):
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))
+        scores = q @ k.mT / q.shape[-1] ** 0.5 + self.relative_position_bias
+        return self.proj((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
+def test_defaults_for_a_window_of_tokens_fit_where_so_many_are_passed():
+    assert names(Window) == []

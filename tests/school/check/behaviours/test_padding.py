@@ -1,6 +1,6 @@
 import pytest
 
-from school.check.learner import broken, names
+from school.check.learner import broken, checked, names
 
 HIDE = "scores.masked_fill(key_padding_mask[:, None, None, :], -torch.inf)"
 ARGUMENT = "key_padding_mask"
@@ -111,3 +111,63 @@ def test_an_argument_that_is_no_mask_is_not_named(tmp_path):
     verdict = broken(tmp_path, *FOREIGN, HIDE, "scores * gain", ARGUMENT, "gain")
     assert names(verdict) == []
     assert not verdict.not_checked
+
+
+def test_padding_that_takes_the_place_of_the_future_is_named(tmp_path):
+    both = "        if key_padding_mask is None:\n    " + CAUSAL
+    verdict = broken(tmp_path, "context=None, ", "", "context", "None", SCORES, SCORES + both)
+    assert names(verdict) == ["no causal mask where padding is given"]
+
+
+FUNCTION = """import torch
+
+
+def attention(q, k, v, lengths=None):
+    scores = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
+    if lengths is not None:
+        padding = torch.arange(k.shape[-2]) >= lengths.view(-1, *[1] * (q.dim() - 1))
+        scores = scores.masked_fill(padding, -torch.inf)
+    return torch.softmax(scores, dim=-1) @ v
+"""
+
+
+def test_padding_of_a_function_is_what_the_formula_hides(tmp_path):
+    right = checked(FUNCTION, tmp_path)
+    assert right.is_right
+    assert "padding" in right.checked
+    for old, new, name in (
+        ("-torch.inf", "-1.0", "padded text differs from the text alone"),
+        (">=", "<", "padding mask inverted"),
+        ("scores = scores.masked", "scores.masked", "padding mask ignored"),
+    ):
+        assert names(checked(FUNCTION.replace(old, new), tmp_path)) == [name]
+
+
+def test_what_fails_whatever_is_passed_is_a_mistake_with_a_name(tmp_path):
+    assert names(checked(FUNCTION.replace("(padding", "(pad"), tmp_path)) == ["unknown name"]
+    assert names(broken(tmp_path, HIDE, HIDE.replace("_mask[", "_mask.cuda()["))) == ["hard-coded device"]
+    verdict = broken(tmp_path, HIDE, "scores.masked_fill(key_padding_mask.view(-1, 7), -1e9)")
+    assert names(verdict) == []
+    assert verdict.not_checked[0].startswith("padding: it fails with key_padding_mask")
+
+
+def test_padding_of_x_and_of_a_context_are_both_tried(tmp_path):
+    both = (
+        "class Attention(nn.Module):\n",
+        'class Attention(nn.Module):\n    """encoder_padding_mask: (B, S), True = padding."""\n',
+        "key_padding_mask=None",
+        "key_padding_mask=None, encoder_padding_mask=None",
+        "        if key_padding_mask is not None:\n",
+        "        if context is not None:\n            key_padding_mask = {}\n"
+        "        if key_padding_mask is not None:\n",
+    )
+    assert names(broken(tmp_path, *both[:5], both[5].format("encoder_padding_mask"))) == []
+    assert names(broken(tmp_path, *both[:5], both[5].format("None"))) == ["padding mask ignored"]
+
+
+def test_lengths_of_an_unknown_name_are_those_of_every_text(tmp_path):
+    hide = "scores.masked_fill((torch.arange(T) >= {})[:, None, None], -1e6)"
+    takes = ("context=None, ", "", "context", "None", ARGUMENT, "uzunluklar")
+    assert names(broken(tmp_path, HIDE, hide.format("uzunluklar[:, None]"), *takes)) == []
+    wrong = broken(tmp_path, HIDE, hide.format("uzunluklar[:1, None]"), *takes)
+    assert names(wrong) == ["padding of one text used for all"]

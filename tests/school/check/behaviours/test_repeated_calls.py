@@ -90,3 +90,48 @@ def test_weights_of_a_plain_class_that_a_call_changes_are_a_state(tmp_path):
         " / np.sqrt(self.d_out)\n        e", "\n        e"
     )
     assert names(checked_text(scaled, tmp_path)) == ["state kept between calls"]
+
+
+def test_a_state_that_nobody_asked_for_is_a_mistake_in_a_layer_that_can_end_it(tmp_path):
+    init = f"{INIT}        self.reset()\n\n    def reset(self):\n        self.kept = 0\n"
+    flag = ("need_weights=False):", "need_weights=False, use_cache=False):")
+    keeps = f"{BEGIN}        x, self.kept = x + self.kept, 0.1\n"
+    assert names(broken(tmp_path, INIT, init, *flag, BEGIN, keeps)) == ["state kept between calls"]
+    asked = f"{BEGIN}        if use_cache:\n            x, self.kept = x + self.kept, 0.1\n"
+    assert broken(tmp_path, INIT, init, *flag, BEGIN, asked).is_right
+
+
+ONE_TEXT = """import torch
+from torch import nn
+
+class Attention(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(dim, dim) for _ in range(3))
+        self.register_buffer("bias", torch.zeros(64, 64).masked_fill(torch.ones(64, 64).triu(1) > 0, -torch.inf))
+
+    def forward(self, x, pad=None):
+        T, D = x.shape
+        bias = self.bias[:T, :T]
+        if pad is not None:
+            bias[:, pad] = -torch.inf
+        return (self.q(x) @ self.k(x).T / D**0.5 + bias).softmax(-1) @ self.v(x)
+"""
+
+
+def test_a_buffer_that_a_mask_of_one_text_changes_is_a_state(tmp_path):
+    assert names(checked_text(ONE_TEXT, tmp_path)) == ["state kept between calls"]
+    assert checked_text(ONE_TEXT.replace(":T, :T]", ":T, :T].clone()"), tmp_path).is_right
+
+
+def test_a_buffer_that_a_mask_of_pairs_changes_is_a_state(tmp_path):
+    init = f'{INIT}        self.register_buffer("seen", torch.ones(64, 64, dtype=torch.bool))\n'
+    mask = "seen = self.seen[:T, :T]\n        if mask is not None:\n            seen &= mask\n        "
+    hides = f"{SCALE}        {mask}scores = scores if context is not None else scores.masked_fill(~seen, -torch.inf)\n"
+    takes = (
+        "key_padding_mask=None, need_weights=False):",
+        "mask=None):\n        key_padding_mask = need_weights = None",
+    )
+    assert names(broken(tmp_path, INIT, init, *takes, SCALE, hides)) == ["state kept between calls"]
+    kept = hides.replace("seen &= mask", "seen = seen & mask")
+    assert broken(tmp_path, INIT, init, *takes, SCALE, kept).is_right

@@ -65,6 +65,34 @@ def test_the_mean_is_wrong_where_the_text_speaks_of_every_head(tmp_path):
     assert broken(tmp_path, *mean, *documented("Returns the mean of the weights (B, heads, T, T).")).is_right
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Returns\n    y: (B, T, E)\n    weights: (B, heads, T, S)\n    ",
+        "forward(x) -> y, maps of shape (B, heads, T, S)",
+        "Attention that also returns one attention map per head.",
+    ],
+)
+def test_every_head_is_spoken_of_in_several_ways(text, tmp_path):
+    assert names(broken(tmp_path, RETURNED, "return y, weights.mean(1)", *documented(text))) == [
+        "returned weights are the mean over the heads"
+    ]
+    assert broken(tmp_path, RETURNED, "return y, weights", *documented(text)).is_right
+
+
+def test_shapes_of_steps_say_nothing_of_what_is_returned(tmp_path):
+    steps = ("weights = scores.softmax(-1)", "weights = scores.softmax(-1)  # (B, T, S) -> (B, H, T, S), for each head")
+    assert broken(tmp_path, RETURNED, "return y, weights.mean(1)", *steps).is_right
+
+
+def test_weights_after_dropout_are_wrong_where_the_text_says_that_they_sum_to_1(tmp_path):
+    dropped = (RETURNED, "return y, dropped")
+    assert broken(tmp_path, *dropped, *documented("Returns the output and the weights.")).is_right
+    told = documented("Returns the output and the weights;\n    their rows sum to 1.\n    ")
+    assert names(broken(tmp_path, *dropped, *told)) == ["returned weights are after dropout"]
+    assert broken(tmp_path, RETURNED, "return y, weights", *told).is_right
+
+
 def test_scores_that_are_named_so_are_wrong_where_the_text_calls_them_weights(tmp_path):
     scores = (RETURNED, "return y, scores")
     assert broken(tmp_path, *scores).is_right

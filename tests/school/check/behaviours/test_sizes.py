@@ -1,6 +1,6 @@
 from benchmarks.check.strangers import layers
 from regard.school.check.behaviours.sizes import LENGTHS, longer_context
-from school.check.learner import broken, checked, names
+from school.check.learner import LESS, broken, checked, names
 
 SCORES = "scores = q @ k.mT / math.sqrt(self.head_dim)\n"
 
@@ -71,3 +71,95 @@ def test_texts_that_are_mixed_in_a_layer_with_positions_are_named(tmp_path):
     indent, value = last.split("return")
     mixed = f"{indent}y ={value}\n{indent}return y + (0.1 * y.roll(1, 0) if len(y) == 3 else 0)"
     assert "texts of a batch are mixed" in names(checked(source.replace(last, mixed), tmp_path))
+
+
+LAYOUT = """import torch
+
+def attention(q, k, v, n_heads):
+    \"\"\"q, k, v: (B, T, n_heads, d)\"\"\"
+    first = lambda t: t if t.shape[1] == n_heads else t.transpose(1, 2)
+    y = (first(q) @ first(k).mT / q.shape[-1] ** 0.5).softmax(-1) @ first(v)
+    return y if q.shape[1] == n_heads else y.transpose(1, 2)
+"""
+
+
+def test_a_layout_that_is_guessed_from_sizes_is_a_mistake(tmp_path):
+    assert names(checked(LAYOUT, tmp_path)) == ["axes of one size confused"]
+    assert checked(LAYOUT.replace("t.shape[1] == n_heads", "False").replace("q.shape[1] ==", "0 =="), tmp_path).is_right
+
+
+def test_a_function_that_drops_an_axis_of_one_is_wrong_for_one_text(tmp_path):
+    source = "import torch\n\ndef attention(q, k, v):\n    w = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)\n"
+    assert checked(f"{source}    return w @ v\n", tmp_path).is_right
+    verdict = checked(f"{source}    return (w @ v).squeeze()\n", tmp_path)
+    assert verdict.mistakes[0].says == "For one text (B = 1) the output has another shape: (3, 5, 7)."
+
+
+BLOCKS = """import torch
+from torch import nn
+
+class Attention(nn.Module):
+    \"\"\"Exact attention, chunk by chunk.\"\"\"
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads, self.qkv, self.proj = heads, nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x):
+        b, t, c = x.shape
+        q, k, v = self.qkv(x).view(b, t, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        out = torch.zeros_like(q)
+        for i in range(0, t - 3, 4):
+            out[:, :, i : i + 4] = (q[:, :, i : i + 4] @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v
+        return self.proj(out.transpose(1, 2).reshape(b, t, c))
+"""
+
+
+def test_a_last_block_that_is_dropped_is_a_mistake(tmp_path):
+    verdict = checked(BLOCKS, tmp_path)
+    assert names(verdict) == ["right for some lengths only"]
+    assert verdict.mistakes[0].says == "It is right for 8 and for 16 tokens; for 5 it computes something else."
+    assert checked(BLOCKS.replace("t - 3", "t"), tmp_path).is_right
+
+
+FLAT = """import numpy as np
+
+class SelfAttention:
+    \"\"\"x (B, T, d)\"\"\"
+    def __init__(self, d):
+        self.q, self.k, self.v = (np.random.randn(d, d) for _ in range(3))
+
+    def forward(self, x):
+        B, T, d = x.shape
+        flat = x.reshape(B * T, d)
+        s = flat @ self.q @ (flat @ self.k).T / x.shape[-1] ** 0.5
+        w = np.exp(s - s.max(-1, keepdims=True))
+        return (w / w.sum(-1, keepdims=True) @ (flat @ self.v)).reshape(x.shape)
+"""
+
+
+def test_a_batch_that_is_one_text_is_mixed_where_nothing_else_explains_it(tmp_path):
+    assert names(checked(FLAT, tmp_path)) == ["texts of a batch are mixed"]
+    across = checked(FLAT.replace("x (B, T, d)", "x (B, T, d), attention across the batch"), tmp_path)
+    assert across.status == "unchecked"
+
+
+def test_a_buffer_for_so_many_texts_need_not_hold_more(tmp_path):
+    room = ("self.drop = nn.Dropout(dropout)\n", "self.drop = nn.Dropout(dropout)\n        self.room = 4\n")
+    small = (
+        "B, T, E = x.shape\n",
+        "B, T, E = x.shape\n        x = x + torch.zeros(self.room, 1, 1)[:B].expand(B, 1, 1)\n",
+    )
+    verdict = broken(tmp_path, *room, *small)
+    assert names(verdict) == []
+
+
+def test_keys_that_are_turned_where_sizes_say_so_are_a_mistake(tmp_path):
+    source = "import torch\n\ndef attention(q, k, v):\n    k = k if k.shape[-2] == q.shape[-1] else k.mT\n"
+    verdict = checked(f"{source}    return (q @ k / q.shape[-1] ** 0.5).softmax(-1) @ v\n", tmp_path)
+    assert names(verdict) == ["axes of one size confused"]
+
+
+def test_a_squeeze_that_drops_an_axis_of_one_is_named(tmp_path):
+    verdict = broken(tmp_path, *LESS, "return (y, weights) if need_weights else y", "return y.squeeze()")
+    assert names(verdict) == ["squeeze drops the axis of texts or tokens"]
+    assert verdict.mistakes[0].code == "return y.squeeze()"

@@ -7,7 +7,7 @@ from regard.school.check.compare.constructor_arguments import PROBES
 from regard.school.check.compare.experiment import experiment
 from regard.school.check.learner_code.subject import LocalSubject
 from regard.school.check.request import Request
-from school.check.learner import Learner, checked, edited, subject_of, wrong
+from school.check.learner import LESS, Learner, broken, checked, edited, names, subject_of, wrong
 
 
 def test_a_constant_that_differs_elsewhere_is_no_constant(tmp_path):
@@ -59,3 +59,8 @@ def test_a_constant_says_nothing_about_the_future_where_a_mask_is_passed(tmp_pat
 def test_a_factor_that_changes_with_the_sizes_is_no_constant(tmp_path):
     (finding,) = checked(edited("loop", "self.d_k**0.5", "(2 * self.d_k**0.5)"), tmp_path).mistakes
     assert finding.name == ""
+
+
+def test_a_mistake_that_runs_at_one_size_only_is_confirmed_with_other_weights(tmp_path):
+    verdict = broken(tmp_path, *LESS, "q @ k.mT", "q @ k", "d_model, num_heads,", "d_model=64, num_heads=4,")
+    assert names(verdict) == ["keys not transposed"]

@@ -7,6 +7,7 @@ import torch
 
 from regard.school.check.check import check
 from regard.school.check.learner_code.text_hints import is_known
+from school.check.learner import checked, names
 
 
 def attention(q, k, v, mask=None):
@@ -55,9 +56,39 @@ def attention_of_one_text(x):
     return (x @ x.T).softmax(-1) @ x
 
 
+def heads_behind(q, k, v):
+    scores = torch.einsum("bthd,bshd->bhts", q, k) / q.shape[-1] ** 0.5
+    return torch.einsum("bhts,bshd->bthd", scores.softmax(-1), v)
+
+
+def heads_apart_and_behind(q, k, v):
+    return attention(q, k, v)[0].transpose(1, 2)
+
+
+def heads_of_weights(X, M, P_q, P_k, P_v, P_o):
+    Q, K, V = (torch.einsum("btd,hdk->bhtk", t, P) for t, P in ((X, P_q), (M, P_k), (M, P_v)))
+    weights = (Q @ K.mT * P_q.shape[-1] ** -0.5).softmax(-1)
+    return torch.einsum("bhtv,hdv->btd", weights @ V, P_o)
+
+
+def banded_attention(q, k, v, radius):
+    T = q.shape[-2]
+    far = (torch.arange(T)[:, None] - torch.arange(T)).abs() > radius
+    return (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(far, -torch.inf).softmax(-1) @ v
+
+
 RIGHT = [
-    *(attention, causal_attention, numpy_attention, self_attention, transposed_weights, multi_head),
-    *(simplified_attention, attention_of_one_text),
+    *(
+        heads_behind,
+        heads_apart_and_behind,
+        attention,
+        causal_attention,
+        numpy_attention,
+        self_attention,
+        transposed_weights,
+        multi_head,
+    ),
+    *(simplified_attention, attention_of_one_text, heads_of_weights, banded_attention),
 ]
 
 
@@ -77,6 +108,12 @@ def masked_late_attention(q, k, v, mask=None):
     return (weights if mask is None else weights * mask) @ v
 
 
+def unscaled_window_attention(q, k, v, window):
+    T = q.shape[-2]
+    distance = torch.arange(T)[:, None] - torch.arange(T)
+    return (q @ k.mT).masked_fill((distance < 0) | (distance >= window), -torch.inf).softmax(-1) @ v
+
+
 def swapped_attention(x, W_q, W_k, W_v):
     q, k, v = x @ W_q, x @ W_k, x @ W_v
     return torch.softmax(q @ v.mT / k.shape[-1] ** 0.5, -1) @ k
@@ -92,6 +129,7 @@ def simplified_attention_scaled(x):
 
 WRONG = {
     unscaled_attention: "no scale",
+    unscaled_window_attention: "no scale",
     masked_late_attention: "mask after softmax without renormalising",
     swapped_attention: "q, k, v swapped: the keys are made with W_value and the values are made with W_key",
     simplified_attention_over_queries: "softmax over the queries",
@@ -167,3 +205,82 @@ def mha_packed(x, params, n_heads):
 
 def test_a_dict_may_hold_the_three_projections_in_one_weight():
     assert check(mha_packed).is_right
+
+
+TAKES = """import torch
+
+
+def masked_attention(q, k, v, {name}):
+    \"\"\"{says}\"\"\"
+    scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
+    if {argument} is not None:
+        {hide}
+    return torch.softmax(scores, dim=-1) @ v
+"""
+VALID = {"name": "valid", "argument": "valid", "says": "valid: broadcasts to (T, T), True = attend."}
+BIAS = {"name": "bias=None", "argument": "bias", "says": "bias: additive mask."}
+ONES = {"name": "mask=None", "argument": "mask", "says": "mask: 1.0 for real tokens and 0.0 for padding."}
+
+
+@pytest.mark.parametrize(
+    ("takes", "hide", "found"),
+    [
+        (VALID, "scores = scores.masked_fill(~valid, -torch.inf)", []),
+        (VALID, "torch.where(valid, scores, -torch.inf)", ["result not assigned"]),
+        (VALID, "scores = scores.masked_fill(valid, -torch.inf)", ["mask polarity inverted"]),
+        (BIAS, "scores = scores + bias", []),
+        (BIAS, "scores = scores * bias", ["hidden scores set to 0"]),
+        (ONES, "scores = scores + (1 - mask) * -1e9", []),
+        (ONES, "scores = scores + mask", ["mask added as it is"]),
+        (ONES, "return torch.softmax(scores.masked_fill(mask == 0, -1e9), dim=-1) @ v", []),
+    ],
+)
+def test_a_mask_is_what_the_text_calls_one(takes, hide, found, tmp_path):
+    verdict = checked(TAKES.format(**takes, hide=hide), tmp_path)
+    assert names(verdict) == found
+    assert verdict.status != "unchecked"
+
+
+def test_a_mask_of_another_kind_than_was_tried_is_no_mistake(tmp_path):
+    hide = "scores = scores.masked_fill(~valid[:, None, None, :], -torch.inf)"
+    verdict = checked(TAKES.format(**{**VALID, "says": "valid: True = real token"}, hide=hide), tmp_path)
+    assert verdict.problem.startswith("nothing is known of its argument valid")
+
+
+def test_an_output_with_a_mask_only_is_a_missing_return(tmp_path):
+    source = TAKES.format(**ONES, hide="scores = scores.masked_fill(mask == 0, -1e9)").replace("masked_att", "att")
+    inside = source.replace("\n    return", "\n        return")
+    assert names(checked(source, tmp_path)) == []
+    (finding,) = checked(inside, tmp_path).mistakes
+    assert (finding.name, finding.says) == ("no return", "Without mask, it returns no output.")
+
+
+def attention_of_said_heads(q, k, v):  # (B, H, T, D)
+    return heads_behind(q, k, v)
+
+
+def test_a_function_that_says_where_its_heads_are_is_held_to_it():
+    assert [one.name for one in check(attention_of_said_heads).mistakes] == ["split without transpose"]
+
+
+PICO = """import numpy as np
+
+
+def linear(x, w, b):
+    return x @ w + b
+
+
+def mha(x, c_attn, c_proj, n_head):
+    heads = [np.split(part, n_head, axis=-1) for part in np.split(linear(x, **c_attn), 3, axis=-1)]
+    outs = []
+    for q, k, v in zip(*heads):
+        scores = q @ k.T / np.sqrt(q.shape[-1]) + np.triu(np.full((len(x), len(x)), -1e10), 1)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        outs.append(weights / weights.sum(-1, keepdims=True) @ v)
+    return linear(np.hstack(outs), **c_proj)
+"""
+
+
+def test_weights_in_dicts_with_their_biases_are_passed(tmp_path):
+    assert checked(PICO, tmp_path, "mha").is_right
+    assert names(checked(PICO.replace(" / np.sqrt(q.shape[-1])", ""), tmp_path, "mha")) == ["no scale"]

@@ -59,6 +59,8 @@ def test_an_output_is_brought_to_batch_first():
         assert outs[0].equal(x[:1] if layout == "one text" else x)
     heads = torch.randn(2, 3, 5, 7)
     assert CallForm(("q",), {}, "heads apart").outputs([heads], 2, 5)[0].equal(heads.transpose(1, 2).flatten(2))
+    behind = CallForm(("q",), {}, "heads apart", returns="heads behind")
+    assert behind.outputs([heads.transpose(1, 2)], 2, 5)[0].equal(heads.transpose(1, 2).flatten(2))
 
 
 def test_of_several_tensors_of_one_shape_only_the_first_is_the_output():

@@ -38,7 +38,7 @@ def test_what_can_be_known_beside_the_formula_is_right_and_noted(layer, note, tm
     quick_every(
         3,
         [
-            ("qk_norm", "self.k_norm(k), v", "k, v", "it has a norm beside the formula"),
+            ("qk_norm", "self.k_norm(k), v", "self.k_norm(k).cumsum(2), v", "it has a norm beside the formula"),
             ("prenorm_inside", "y.transpose(1, 2)", "y.cumsum(2).transpose(1, 2)", "it has a norm beside the formula"),
         ],
     ),
@@ -144,3 +144,10 @@ def test_a_mask_that_is_added_has_two_numbers():
     assert is_two_steps(torch.ones(3, 5, 5).tril(), visible)
     assert is_two_steps(-3 * torch.ones(3, 5, 5).triu(1), visible)
     assert not is_two_steps(torch.ones(3, 5, 5).tril(-1).cumsum(-1), visible)
+
+
+def test_a_mask_that_is_added_is_two_steps_also_where_each_row_is_moved():
+    added = torch.ones(3, 5, 5, dtype=torch.float64).triu(1)
+    visible = torch.ones(3, 5, 5, dtype=torch.bool)
+    assert is_two_steps(added + torch.arange(5.0)[:, None], visible)
+    assert not is_two_steps(added * torch.arange(5.0), visible)

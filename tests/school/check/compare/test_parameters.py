@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 import regard
-from regard.school.check.compare.parameters import assignments, find_norm
+from regard.school.check.compare.parameters import _row, assignments, find_norm
 from regard.school.check.learner_code.driver import run
 from school.check.learner import Learner
 
@@ -138,3 +138,37 @@ def test_several_norms_are_none_that_could_be_told():
     assert find_norm({"parameters": parameters}, weights, 13) is None
     assert find_norm({"parameters": parameters[:1]}, weights, 13).keywords["bias"] is None
     assert find_norm({"parameters": parameters[:1]}, weights, 11) is None
+
+
+@pytest.mark.parametrize(
+    "words", [("requete", "cle", "valeur"), ("zapros", "klyuch", "znachenie"), ("vraag", "sleutel", "waarde")]
+)
+def test_projections_are_known_by_their_names_in_other_languages(words):
+    assert _row([f"w_{word}" for word in (*words, "aus")]) == tuple(f"w_{word}" for word in words)
+
+
+class MultiQuery(nn.Module):
+    """One weight for the queries of all heads, and one head of keys and values."""
+
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads, self.sizes = heads, [dim, dim // heads, dim // heads]
+        self.fused, self.dense = nn.Linear(dim, sum(self.sizes)), nn.Linear(dim, dim)
+
+    def forward(self, x):
+        q, k, v = self.fused(x).split(self.sizes, dim=-1)
+        q = q.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        weights = (q @ k.mT[:, None] / k.shape[-1] ** 0.5).softmax(-1)
+        return self.dense((weights @ v[:, None]).transpose(1, 2).flatten(2))
+
+
+def test_one_head_of_keys_may_be_packed_with_all_queries():
+    assert regard.check(MultiQuery).is_right
+
+
+def test_keys_and_values_in_a_list_of_two_are_told_apart():
+    module = linears(q=(13, 21), o=(21, 21))
+    module.kv = nn.ModuleList([nn.Linear(13, 21), nn.Linear(13, 21)])
+    (one,) = read(module)
+    assert torch.equal(one.projections["W_key"].weight, module.kv[0].weight)
+    assert torch.equal(one.projections["W_value"].weight, module.kv[1].weight)

@@ -8,6 +8,7 @@ from regard.school.check.compare.recipes import LayerRecipe, find_recipe, is_sea
 from regard.school.check.learner_code.protocol import Failure
 from regard.school.check.learner_code.subject import LocalSubject
 from regard.school.check.request import Request
+from school.check.learner import checked
 
 
 class Heads(nn.Module):
@@ -179,3 +180,78 @@ def test_a_recipe_is_sought_once():
 
 def test_a_layer_that_insists_on_float32_is_compared_in_float32_and_told_of_the_others():
     assert [one.name for one in check(OnlyFloat32).mistakes] == ["fails in other dtypes"]
+
+
+class WithoutSelf(Heads):
+    def __init__(self, razmer, golovy):
+        super().__init__(razmer, golovy)
+
+    def divided(t):
+        return t
+
+    def forward(self, x):
+        return self.attend(self.divided(x))
+
+
+class NotTransposed(Heads):
+    def __init__(self, text_dim, image_dim):
+        super().__init__(text_dim, 1)
+
+    def forward(self, x):
+        q, k, v = self.q(x), self.k(x), self.v(x)
+        return (q @ k).softmax(-1) @ v
+
+
+class OneHeadOnly(Heads):
+    def __init__(self, n_tou, d_mo):
+        super().__init__(d_mo, n_tou)
+
+    def forward(self, x):
+        q, k, v = (part(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.q, self.k, self.v))
+        y = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v
+        return self.out(y.transpose(1, 2).view(x.shape))
+
+
+def test_a_layer_that_fails_with_several_heads_is_not_right_with_one():
+    assert [one.name for one in check(OneHeadOnly).mistakes] == ["view of a non-contiguous tensor"]
+
+
+def test_what_no_size_can_mend_is_a_finding_though_the_arguments_are_guessed():
+    assert [one.name for one in check(WithoutSelf).mistakes] == ["wrong number of arguments"]
+    assert [one.name for one in check(NotTransposed).mistakes] == ["keys not transposed"]
+
+
+DRAWN = '''import numpy as np
+
+
+class Drawn:
+    """In NumPy, with weights that a generator draws, and biases beside them."""
+
+    def __init__(self, d_model, n_heads, rng):
+        self.n_heads = n_heads
+        self.W = {name: rng.normal(0, 1, (d_model, d_model)) for name in "qkvo"}
+        self.b = {name: rng.normal(0, 1, d_model) for name in "qkvo"}
+
+    def forward(self, x):
+        B, T, E = x.shape
+        q, k, v = (
+            (x @ self.W[name] + self.b[name]).reshape(B, T, self.n_heads, -1).transpose(0, 2, 1, 3) for name in "qkv"
+        )
+        scores = q @ k.transpose(0, 1, 3, 2) / np.sqrt(E // self.n_heads)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        weights /= weights.sum(-1, keepdims=True)
+        return (weights @ v).transpose(0, 2, 1, 3).reshape(B, T, E) @ self.W["o"] + self.b["o"]
+'''
+
+
+def test_a_generator_of_random_numbers_is_no_configuration(tmp_path):
+    assert checked(DRAWN, tmp_path).is_right
+
+
+def test_what_runs_with_one_head_only_fails_by_itself():
+    class Viewed(Unknown):
+        def forward(self, x):
+            y = self.attend(x)
+            return y.unflatten(-1, (self.heads, -1)).transpose(1, 2).contiguous().transpose(1, 2).view(y.shape)
+
+    assert [one.name for one in check(Viewed).mistakes] == ["view of a non-contiguous tensor"]

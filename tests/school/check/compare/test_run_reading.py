@@ -101,3 +101,46 @@ def test_what_is_not_as_it_should_be_is_never_right_and_is_said(layer, doubt):
     result = read(layer)
     assert not result.is_right
     assert doubt in (result.unread, *(one for name in result.names for one in name))
+
+
+class OwnNorm(Beta):
+    def __init__(self, d_model, num_heads):
+        super().__init__(d_model, num_heads)
+        self.gamma = nn.Parameter(torch.ones(d_model))
+
+    def forward(self, x):
+        return super().forward(nn.functional.layer_norm(x, x.shape[-1:]) * self.gamma)
+
+
+class TwoNorms(nn.Module):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.h, self.one, self.two = num_heads, nn.LayerNorm(d_model), nn.LayerNorm(d_model)
+        self.asks, self.gives = nn.Linear(d_model, d_model), nn.Linear(d_model, 2 * d_model)
+        self.end = nn.Linear(d_model, d_model)
+
+    def forward(self, latents, context):
+        q, (k, v) = self.asks(self.one(latents)), self.gives(self.two(context)).chunk(2, -1)
+        q, k, v = (t.unflatten(-1, (self.h, -1)).transpose(1, 2) for t in (q, k, v))
+        return self.end(nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize("layer", [OwnNorm, TwoNorms])
+def test_a_layer_that_normalises_x_itself_is_right(layer):
+    assert check(layer).is_right
+
+
+class Quarter(Beta):
+    """Rotary positions in the first quarter of every head."""
+
+    def turn(self, t):
+        quarter = t.shape[-1] // 4
+        half = max(quarter // 2, 1)
+        angles = torch.arange(t.shape[-2])[:, None] * 10000.0 ** (-torch.arange(half) / half)
+        a, b = t[..., :half], t[..., half:quarter]
+        cos, sin = angles.cos().to(t), angles.sin().to(t)
+        return torch.cat((a * cos - b * sin, b * cos + a * sin, t[..., quarter:]), -1)
+
+
+def test_a_rotary_layer_that_is_odd_at_odd_sizes_is_read_at_even_ones():
+    assert check(Quarter).is_right

@@ -1,7 +1,7 @@
 import torch
 
 from regard.school.check.compare.products import RunHeads, RunProduct
-from regard.school.check.compare.scoring import scoring_of
+from regard.school.check.compare.scoring import AFTER_MASK, NOT_BACK, scoring_of
 
 B, H, T, D = 29, 3, 5, 7
 
@@ -41,3 +41,17 @@ def test_what_is_added_by_query_and_position_is_relative():
 
 def test_weights_that_are_no_softmax_of_the_products_are_none():
     assert scoring_of(heads(lambda raw, q: (raw**2).softmax(-1))) is None
+
+
+def test_a_cap_that_is_not_multiplied_back_or_comes_after_the_mask_is_a_fault():
+    plain = scoring_of(heads(lambda raw, q: torch.tanh(raw * D**-0.5 / 4).softmax(-1)), caps=[4.0])
+    assert plain.fault == NOT_BACK
+    hidden = torch.ones(T, T, dtype=torch.bool).triu(1)
+
+    def capped(raw, q):
+        return (4 * torch.tanh((raw * D**-0.5).masked_fill(hidden, -torch.inf) / 4)).softmax(-1)
+
+    late = scoring_of(heads(capped), caps=[4.0])
+    assert late.fault == AFTER_MASK
+    torch.testing.assert_close(late.visible, (~hidden).expand(H, T, T))
+    torch.testing.assert_close(late.factor, torch.full((H,), D**-0.5, dtype=torch.float64))

@@ -162,3 +162,40 @@ def test_hidden_sizes_and_seeds_are_used():
     assert torch.equal(given[6], given[12])
     assert check_small(LocalSubject(causal_mask), "mask", sizes).is_right
     assert given[-2:] == [9, 7]
+
+
+def document_mask(ids):
+    return (ids[:, None] == ids[..., None]) & torch.ones(ids.shape[-1], ids.shape[-1]).tril().bool()
+
+
+def band_mask(n, width=2):
+    return (torch.arange(n)[:, None] - torch.arange(n)).abs() <= width
+
+
+def split_heads_by_sizes(x, B, T, H):
+    return x.view(B, T, H, -1).transpose(1, 2)
+
+
+@pytest.mark.parametrize("function", [document_mask, band_mask, split_heads_by_sizes], ids=lambda one: one.__name__)
+def test_what_it_takes_or_is_for_may_be_unknown(function):
+    verdict = check(function)
+    assert verdict.problem.startswith("how it is called, or what it is for, is not known. ")
+    assert verdict.findings == []
+
+
+def causal_mask_of_x(x):
+    return torch.ones(x.shape[1], x.shape[1]).tril()
+
+
+def split_heads_of_one_text(x, num_heads):
+    T, E = x.shape
+    return x.view(T, num_heads, E // num_heads).transpose(0, 1)
+
+
+def merge_heads_behind(x):
+    return x.flatten(-2)
+
+
+@pytest.mark.parametrize("function", [causal_mask_of_x, split_heads_of_one_text, merge_heads_behind])
+def test_a_small_function_may_take_x_one_text_or_heads_behind_the_tokens(function):
+    assert check(function).is_right

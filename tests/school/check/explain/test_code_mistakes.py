@@ -1,6 +1,6 @@
 import pytest
 
-from school.check.learner import checked, edited
+from school.check.learner import LESS, broken, checked, edited
 
 
 @pytest.mark.parametrize(
@@ -63,3 +63,10 @@ def test_a_mask_whose_result_is_not_assigned_is_told_with_its_line(tmp_path):
     (finding,) = checked(source, tmp_path).mistakes
     assert finding.name == "result not assigned"
     assert finding.code.startswith("attn_scores.masked_fill(")
+
+
+def test_a_mask_whose_result_is_not_assigned_is_told_of_a_layer_that_nothing_calls_causal(tmp_path):
+    lost = "scores = q @ k.mT / math.sqrt(self.head_dim)\n"
+    hides = "        scores.masked_fill(torch.ones(T, T, device=x.device).triu(1) > 0, -torch.inf)\n"
+    (finding,) = broken(tmp_path, *LESS, lost, lost + hides).mistakes
+    assert (finding.name, finding.code) == ("result not assigned", hides.strip())

@@ -7,7 +7,7 @@ from regard.school.check.explain.exceptions import explain_crash
 from regard.school.check.learner_code.protocol import Failure
 from regard.school.check.request import Request
 from sampled import quick_every
-from school.check.learner import checked, edited, subject_of, wrong
+from school.check.learner import LESS, broken, checked, edited, subject_of, wrong
 
 
 @pytest.mark.parametrize("layer", ["textbook", "loop"])
@@ -96,3 +96,11 @@ def test_what_the_check_itself_passed_has_no_name(tmp_path):
     failed = Failure("TypeError", "LoopAttention.forward() missing 1 required positional argument: 'y'")
     finding = explain_crash(Attempt(subject=subject, request=Request(), sizes=PROBES[0], failed=failed))
     assert finding.name == ""
+
+
+def test_a_constant_of_the_file_is_a_size_too(tmp_path):
+    mask = "tokens = 64\n\n\nclass Attention(nn.Module):\n"
+    hides = "scores.masked_fill(torch.ones(tokens, tokens).triu(1) > 0, -torch.inf).softmax(-1)"
+    (finding,) = broken(tmp_path, *LESS, "class Attention(nn.Module):\n", mask, "scores.softmax(-1)", hides).mistakes
+    assert finding.name == "hard-coded sizes"
+    assert finding.code == "tokens = 64"

@@ -13,7 +13,7 @@ from regard.school.check.compare.constructor_arguments import PROBES
 from regard.school.check.compare.experiment import experiment
 from regard.school.check.explain.findings import counterexample, tiny_example
 from regard.school.check.request import Request
-from school.check.learner import Learner, checked, edited, subject_of
+from school.check.learner import LESS, Learner, broken, checked, edited, names, subject_of
 
 HELD_OUT = Path(__file__).parents[1] / "held_out"
 
@@ -93,3 +93,33 @@ def test_a_counterexample_is_as_small_as_it_can_be(tmp_path):
     reverse = subject_of(edited("loop", "torch.cat(contexts,", "torch.cat(contexts[::-1],"), tmp_path)
     example = counterexample(experiment(reverse, PROBES[0], 0, request))
     assert example.about == "out for 1 text, 1 token, 3 heads"
+
+
+def test_a_layer_that_says_tokens_first_and_takes_texts_first_attends_over_the_batch(tmp_path):
+    doc = 'class Attention(nn.Module):\n    """x: (seq_len, batch, d_model)"""\n'
+    said = ("class Attention(nn.Module):\n", doc, "B, T, E = x.shape", "a, b, E = x.shape", "(B, T, E)", "(a, b, E)")
+    verdict = broken(tmp_path, *LESS, *said)
+    assert names(verdict) == ["attention over the batch instead of the tokens"]
+    assert verdict.mistakes[0].says.startswith("Its docstring says that x is (T, B, width); ")
+    inner = doc.replace("x: (seq_len", "torch's own takes (seq_len")
+    assert broken(tmp_path, *LESS, said[0], inner, *said[2:]).is_right
+
+
+UNKNOWN = """import torch
+from torch import nn
+
+class OzDikkat(nn.Module):
+    def __init__(self, boyut, baslik):
+        super().__init__()
+        self.s, self.a, self.d = (nn.Linear(boyut, baslik) for _ in range(3))
+        self.baslik = baslik
+
+    def forward(self, x):
+        s, a, d = self.s(x), self.a(x), self.d(x)
+        return (s @ a.mT / self.baslik**0.5).softmax(-1) @ d
+"""
+
+
+def test_a_product_that_fits_for_no_value_of_an_unknown_argument_is_told(tmp_path):
+    assert checked(UNKNOWN, tmp_path).status == "right"
+    assert names(checked(UNKNOWN.replace("a.mT", "a"), tmp_path)) == ["keys not transposed"]

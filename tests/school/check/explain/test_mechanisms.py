@@ -68,3 +68,21 @@ def test_one_vector_for_a_text_is_another_mechanism_if_no_token_but_one_asks():
     assert "pooling of a text" in check(Words).problem
     assert "one query for a text" in check(OneToken).problem
     assert check(OnlyTheLast).status == "wrong"
+
+
+class EncoderAttention(nn.Module):
+    """T5 style: no scale."""
+
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.h = num_heads
+        self.q, self.k, self.v, self.o = (nn.Linear(d_model, d_model, bias=False) for _ in range(4))
+
+    def forward(self, x):
+        B, T, E = x.shape
+        q, k, v = (f(x).view(B, self.h, T, -1) for f in (self.q, self.k, self.v))
+        return self.o(((q @ k.mT).softmax(-1) @ v).transpose(1, 2).reshape(B, T, E))
+
+
+def test_a_layer_that_means_one_of_two_mistakes_makes_the_other():
+    assert [one.name for one in check(EncoderAttention).mistakes] == ["split without transpose"]

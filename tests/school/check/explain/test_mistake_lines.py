@@ -54,3 +54,7 @@ def test_a_step_is_held_whole_or_for_one_head():
 def test_a_line_is_found_unless_it_is_too_long_to_search():
     assert line_with("a = 1\nself.drop = 2", r"self\.drop") == 2
     assert line_with("self.drop = " + "1" * 1000, r"self\.drop") == 0
+
+
+def test_a_line_of_a_docstring_is_no_line_of_code():
+    assert line_with('"""\nmask: 1 = real\n"""\nx = 1\nscores = scores + mask\n', "mask") == 5

@@ -8,7 +8,7 @@ from regard.school.check.explain.plainness import beyond_the_formula
 from regard.school.check.learner_code.subject import LocalSubject
 from regard.school.check.request import Request
 from regard.school.check.verdict import Finding
-from school.check.learner import Learner
+from school.check.learner import LESS, Learner, broken
 
 SAYS = "It computes something else, and no known mistake explains it. The first step that differs: scores."
 
@@ -48,3 +48,11 @@ class WithSomething(Learner):
 
 def test_weights_that_are_no_projections_are_said():
     assert "weights such as something" in problem(WithSomething)
+
+
+def test_a_failure_counts_only_where_names_say_what_was_passed(tmp_path):
+    fails = ("y = self.o(", "y = x.view(7, 7) + self.o(")
+    assert broken(tmp_path, *LESS, *fails).status == "wrong"
+    unknown = broken(tmp_path, *LESS, *fails, "def forward(self, x):", "def forward(self, x, thing):")
+    assert unknown.status == "unchecked"
+    assert unknown.problem.startswith("what thing is, no name says: it could not be called: ")

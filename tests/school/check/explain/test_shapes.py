@@ -39,3 +39,18 @@ def test_other_tensors_that_do_not_fit_are_told_without_a_name():
 
 def test_arguments_have_the_shape_that_the_check_chose():
     assert explained("y = x + v", x=[2, 5, 7]) is None
+
+
+def test_a_linear_layer_of_another_width_is_named_unless_it_reads_what_the_check_passed():
+    message = "mat1 and mat2 shapes cannot be multiplied (10x21 and 7x21)"
+
+    def failed(line):
+        source = f"def forward(self, x):\n    {line}\n"
+        return explain_shapes(
+            Failure("RuntimeError", message, 2, "forward", {"y": [2, 5, 21], "x": [2, 5, 21]}), source
+        )
+
+    finding = failed("return self.out(y)")
+    assert (finding.name, finding.line) == ("linear layer of another width", 2)
+    assert finding.says == "y has vectors of 21 numbers, and self.out reads 7."
+    assert failed("return self.out(x)") is None

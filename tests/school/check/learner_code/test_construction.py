@@ -141,3 +141,27 @@ def test_an_argument_is_a_copy_in_the_dtype_of_the_job():
     assert argument_of(x, {"dtype": "float32"}).dtype == torch.float32
     assert isinstance(argument_of(x, {"numpy": True}), np.ndarray)
     assert argument_of(x, {}) is not x
+
+
+PARSED = """import argparse
+from torch import nn
+
+def get_args(argv=None):
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--dim", type=int, default=32)
+    return parser.parse_args(argv)
+
+class Keeps(nn.Module):
+    def __init__(self, args):
+        super().__init__()
+        self.config = args
+"""
+
+
+def test_a_command_line_has_its_defaults_whatever_ours_says(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["regard", "check", "--unknown"])
+    module = types.ModuleType("a_parsers_file")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(PARSED, vars(module))
+    assert fields(module.Keeps) == {"dim": (False, 32)}
+    assert sys.argv[2] == "--unknown"

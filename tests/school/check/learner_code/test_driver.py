@@ -144,3 +144,17 @@ def test_skipped_statements_are_told():
     skipped = [{"line": 3, "type": "NameError", "message": "x", "defines": ""}]
     module.__skipped__ = skipped
     assert driver.describe(module) == {"classes": [], "functions": [], "skipped": skipped}
+
+
+class Turns(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("turns", torch.polar(torch.ones(13), torch.arange(13.0)))
+
+    def forward(self, x):
+        return (x * self.turns).imag
+
+
+def test_a_complex_table_stays_complex():
+    _, tensors = run(Turns, build={})
+    torch.testing.assert_close(tensors["out.0.0"], X * torch.arange(13.0).sin(), check_dtype=False)

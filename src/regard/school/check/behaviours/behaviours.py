@@ -14,19 +14,26 @@ import torch
 from torch import Tensor
 
 from regard.school.check.behaviours.cache_steps import cached_step_by_step
-from regard.school.check.behaviours.callers_tensors import changes_arguments, with_and_without_mask
-from regard.school.check.behaviours.configuration import arguments_are_used, causal_flag, one_head
+from regard.school.check.behaviours.callers_tensors import changes_arguments
+from regard.school.check.behaviours.configuration import (
+    arguments_are_used,
+    causal_flag,
+    one_head,
+)
 from regard.school.check.behaviours.cross_attention import cross_attention
 from regard.school.check.behaviours.dropout import dropout_in_training, random_in_eval
-from regard.school.check.behaviours.gradients import gradients, unused_parameters
+from regard.school.check.behaviours.gradients import gradients, lost_gradients, unused_parameters
 from regard.school.check.behaviours.kv_cache import cached_like_uncached
-from regard.school.check.behaviours.numbers import float32, large_scores
+from regard.school.check.behaviours.masks_by_text import masks_by_text
+from regard.school.check.behaviours.numbers import float32, large_scores, promised_dtypes
 from regard.school.check.behaviours.own_sizes import free_head_width, own_defaults, positions_have_an_effect
 from regard.school.check.behaviours.padding import padded_texts
+from regard.school.check.behaviours.probing import one_line
 from regard.school.check.behaviours.registry import NotOffered, Observed, behaviour
 from regard.school.check.behaviours.repeated_calls import repeated_calls
 from regard.school.check.behaviours.returned_weights import returned_weights
-from regard.school.check.behaviours.sizes import batches, lengths
+from regard.school.check.behaviours.sizes import batches, lengths, mixed_texts, some_lengths
+from regard.school.check.behaviours.stated_positions import near_keys_count_more, window_as_stated
 from regard.school.check.behaviours.texts import equal_tokens, memory_order
 from regard.school.check.compare.call_forms import causal_mask, inputs, mask_forms, random_tensor
 from regard.school.check.compare.constructor_arguments import (
@@ -52,13 +59,6 @@ ON_THE_CPU = known(
     "tensor made on the CPU",
     "torch.ones(T, T) is made on the CPU unless it is told otherwise.",
     "torch.ones(T, T, device=x.device)",
-    "mask",
-    is_warning=True,
-)
-OVERFLOW = known(
-    "−1e9 overflows in fp16",
-    "−∞ exists in every floating-point type, and its exponential is exactly 0.",
-    "scores = scores.masked_fill(future, -torch.inf)",
     "mask",
     is_warning=True,
 )
@@ -108,18 +108,21 @@ def observe_behaviours(result: Experiment) -> Observed:
     observed = Observed([], [], [])
     is_right = result.is_right and (result.masked is None or result.masked.is_right)
     for one in BEHAVIOURS:
-        is_consequence = one in (*OF_RIGHT_LAYERS, cached_step_by_step) and (
-            not is_right or any(not each.is_warning for each in observed.findings)
-        )
+        names = [each.name for each in observed.findings if not each.is_warning]
+        is_consequence = one in (*OF_RIGHT_LAYERS, cached_step_by_step) and (not is_right or bool(names))
+        is_consequence |= one is unused_parameters and any(name.startswith("gradient") for name in names)
         if not is_consequence and (one.of_functions or not is_function(result.subject)):
             observed.add(one, result)
     return observed
 
 
 def explain_unknown(result: Experiment) -> list[Finding]:
-    """What explains an output that no known mistake gives: it changes its input, or is another at every call."""
+    """What explains an output that no known mistake gives: it changes its input, is another at every call, mixes
+    the texts of a batch, is right for other lengths, or cuts a gradient.
+    """
     observed = Observed([], [], [])
-    for one in (changes_arguments, repeated_calls, random_in_eval):
+    others = (mixed_texts, some_lengths, lost_gradients)
+    for one in (changes_arguments, repeated_calls, random_in_eval, *others):
         if not observed.findings and (one.of_functions or not is_function(result.subject)):
             observed.add(one, result)
     return [finding for finding in observed.findings if not finding.is_warning]
@@ -141,22 +144,12 @@ def mask_on_another_device(result: Experiment) -> Iterator[Finding]:
         yield ON_THE_CPU.found(says, fault["line"])
 
 
-@behaviour("float16", of_functions=True)
-def overflows_in_fp16(result: Experiment) -> Iterator[Finding]:
-    """−1e9 has no place in float16."""
-    for one in with_and_without_mask(result):
-        failed = one.run(dtype="float16").failure
-        if failed is not None and "overflow" in failed.message:
-            says = "In float16 it fails: the largest number there is 65504, and −1e9 does not fit."
-            yield OVERFLOW.found(says, failed.line)
-            return
-
-
 @behaviour("rows without keys", of_functions=True)
 def row_without_keys(result: Experiment) -> Iterator[Finding]:
     """A query that may see nothing, where the layer takes a mask."""
     masked = result.masked
-    if masked is None or not masked.is_explained or any(one.step in ("see", "hide") for one in masked.first):
+    is_torch = masked is not None and masked.is_explained and not masked.is_numpy
+    if masked is None or not is_torch or any(one.step in ("see", "hide") for one in masked.first):
         raise NotOffered
     visible = causal_mask(masked.sizes.T)
     visible[2] = False
@@ -175,7 +168,7 @@ def longer_than_context(result: Experiment) -> Iterator[Finding]:
         raise NotOffered
     T = sizes.context_length
     if failed := result.run(1, inputs(_x(result, replace(sizes, T=T)))).failure:
-        says = f"A text of exactly context_length = {T} tokens fails: {failed.message.splitlines()[0]}."
+        says = f"A text of exactly context_length = {T} tokens fails: {one_line(failed)}."
         yield FULL_TEXT_FAILS.found(says, failed.line)
     longer = replace(sizes, T=T + 2)
     seen = result.run(1, inputs(_x(result, longer)), record=True)
@@ -264,11 +257,13 @@ OF_RIGHT_LAYERS = (
     returned_weights,
     cross_attention,
     padded_texts,
+    masks_by_text,
     large_scores,
     float32,
     causal_flag,
     equal_tokens,
     memory_order,
+    window_as_stated,
 )
 BEHAVIOURS = (
     changes_arguments,
@@ -284,8 +279,9 @@ BEHAVIOURS = (
     own_defaults,
     free_head_width,
     positions_have_an_effect,
+    near_keys_count_more,
     arguments_are_used,
     longer_than_context,
     row_without_keys,
-    overflows_in_fp16,
+    promised_dtypes,
 )

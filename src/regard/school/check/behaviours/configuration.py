@@ -2,57 +2,131 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from regard.school.check.behaviours.probing import Probe, close, text
 from regard.school.check.behaviours.registry import NotChecked, NotOffered, behaviour
 from regard.school.check.behaviours.sizes import is_formula_of
-from regard.school.check.compare.constructor_arguments import HEADS, has_config, takes
+from regard.school.check.compare.call_forms import mask_argument
+from regard.school.check.compare.constructor_arguments import HEADS, Setting, settings_of, takes
 from regard.school.check.compare.experiment import Experiment, experiment
 from regard.school.check.explain.mistake_lines import line_with
-from regard.school.check.learner_code.protocol import ArgumentFacts, Observation
-from regard.school.check.learner_code.subject import InsideSubject
+from regard.school.check.learner_code.config_reads import config_reads
+from regard.school.check.learner_code.protocol import Observation
+from regard.school.check.learner_code.subject import InsideSubject, is_class
 from regard.school.check.verdict import Finding, known
 from regard.support.vocabulary import HEAD_DIM
 
 IGNORED = known("argument is ignored", "Who sets an argument expects another layer; take what nobody reads away.")
 INVERTED_FLAG = known("causal flag inverted", "Causal means that no token sees a later one.", step="mask")
+INVERTED_BIAS = known("bias flag inverted", "Who asks for biases gets them, and who asks for none gets none.")
+# What arguments and fields are called.
 _CAUSAL = ("causal", "is_causal", "use_causal_mask", "kausal", "causale")
-_BIASES = ("bias", "use_bias")  # of qkv_bias, the parameters tell
+_NAMES = {
+    "bias": ("bias", "use_bias", "qkv_bias", "attention_bias", "attn_bias"),
+    "window": ("sliding_window", "window_size", "local_window", "attention_window", "attn_window"),
+    "scale": ("scale", "qk_scale", "softmax_scale", "attn_scale", "attention_scale"),
+}
 
 
 @behaviour("arguments")
 def arguments_are_used(result: Experiment) -> Iterator[Finding]:
-    """Another bias or head_dim makes another layer."""
+    """Another bias, head_dim, number of heads, window, scale or base makes another layer."""
     built = result.built.arguments
-    described = result.subject.described
-    is_class = not result.subject.is_built and not isinstance(result.subject, InsideSubject)
-    if not is_class or not built or has_config(described) or not takes(described, (*_BIASES, *HEAD_DIM)):
+    settings = _promised(result) if is_class(result.subject) else ()
+    tried = [pair for one in settings if (pair := (one, _values(result, one)))[1]]
+    if not built or not tried:
         raise NotOffered
-    for p in described.get("build", ()):
-        name: str = p["name"]
-        values: tuple[Any, ...] = ()
-        if name in _BIASES and (p["required"] or isinstance(p["default"], bool)):
-            values = (False, True)
-        elif name in HEAD_DIM and name in built:
-            values = (built[name], built[name] + 2)
-        if values and name not in result.request.own and _is_ignored(result, built, name, values):
-            says = f"With {name}={values[0]} and with {name}={values[1]} it is the same layer."
-            yield IGNORED.found(says, line_with(result.subject.source, rf"\b{name}\b"))
+    for one, values in tried:
+        name, jobs = one.path[-1], [with_value(built, one.path, value) for value in values]
+        seen = [result.run(build=each) for each in jobs]
+        if any(each.failure is not None for each in seen):
+            continue
+        line = line_with(result.subject.source, rf"(\.|\[.|\(.*)\b{name}\b") or line_with(result.subject.source, name)
+        # An argument may be for the numbers that the parameters begin with.
+        if _are_equal(seen) and _are_equal([result.run(build=each, state=False) for each in jobs]):
+            yield IGNORED.found(f"With {name}={values[0]} and with {name}={values[1]} it is the same layer.", line)
+        elif name in _NAMES["bias"] and _count(seen[0]) > _count(seen[1]):
+            says = f"With {name}=False it has {_count(seen[0])} parameters, with {name}=True {_count(seen[1])}."
+            yield INVERTED_BIAS.found(says, line)
 
 
-def _is_ignored(result: Experiment, built: Mapping[str, Any], name: str, values: tuple[Any, ...]) -> bool:
-    """Has it the same parameters and the same output with both values?"""
-    seen = [result.run(build={**built, name: value}) for value in values]
-    if any(one.failure is not None for one in seen):
-        return False
-    first, second = (_made(one) for one in seen)
-    return first == second and all(
+def _promised(result: Experiment) -> Iterator[Setting]:
+    """The arguments; of a configuration what this layer reads; of one that is no whole model's, all of attention."""
+    described, source = result.subject.described, result.subject.source
+    settings = settings_of(described, source)
+    is_of_model = any(one.named in ("vocab_size", "num_layers", "d_ff") for one in settings)
+    for one in settings:
+        if {one.key, one.path[-1]} & {*result.request.own} or one.is_made:
+            continue
+        owner, inside = one.path[0], ".".join(one.path[1:])
+        is_read = not inside or inside in config_reads(result.text, owner)
+        is_unread = inside not in config_reads(source, owner)
+        if is_read or (is_unread and not is_of_model and _is_of_attention(one, result.text)):
+            yield one
+
+
+def _is_of_attention(one: Setting, text: str) -> bool:
+    """Is a setting for attention and nothing else? A number of key heads is for attention that shares them."""
+    if one.named == "num_kv_heads":
+        return re.search(r"(?i)group|gqa|kv", text) is not None
+    is_known = one.named in ("head_dim", "num_heads", "causal") or one.path[-1] in (*_NAMES["window"], *_NAMES["scale"])
+    return is_known or re.search("qkv|att", one.path[-1]) is not None
+
+
+def _values(result: Experiment, one: Setting) -> tuple[Any, ...]:
+    """Two values with which a layer must differ; () where nothing is known of an argument."""
+    name, sizes = one.path[-1], result.sizes
+    is_field = not takes(result.subject.described, (name,))
+    value = value_at(result.built.arguments or {}, one.path)
+    if name in _NAMES["bias"] and (is_field or name != "qkv_bias"):  # of qkv_bias, the parameters tell
+        return (False, True) if is_field or one.required or isinstance(one.default, bool) else ()
+    if name in HEAD_DIM and type(value) is int:
+        return value, value + 2
+    if one.named in ("num_heads", "num_kv_heads") and result.is_right and type(value) is int:
+        return (sizes.num_heads, 1) if sizes.num_heads > 1 else ()
+    return _values_for_scores(result, one)
+
+
+def _values_for_scores(result: Experiment, one: Setting) -> tuple[Any, ...]:
+    """The same of what changes the scores alone: the base of the positions, a window, a scale."""
+    name, sizes = one.path[-1], result.sizes
+    has_own_turns = {"cos", "sin"} <= {call.name for call in result.seen.recorded}
+    is_turned = has_own_turns and all(name.startswith("x") for name in result.call.names)
+    is_part = re.search(r"(?i)partial|pct|percent|rotary_(n?dims?|fraction)", result.text)  # too few to differ
+    if one.named == "theta" and is_turned and sizes.head_dim > 3 and not is_part:
+        return 10000.0, 50.0
+    is_masked = mask_argument(result.subject.described) is not None  # the caller may make the window
+    if name in _NAMES["window"] and not is_masked and type(one.default) is not bool and not result.has_fixed_tokens:
+        return sizes.T, 2
+    if name in _NAMES["scale"]:
+        return (False, True) if isinstance(one.default, bool) else (0.25, 0.75)
+    return ()
+
+
+def value_at(built: Mapping[str, Any], path: Sequence[str]) -> Any:
+    """A value among the arguments of a constructor, or in a configuration; None where it is not given."""
+    inner = built.get(path[0])
+    return value_at(inner if isinstance(inner, dict) else {}, path[1:]) if len(path) > 1 else inner
+
+
+def _are_equal(seen: Sequence[Observation]) -> bool:
+    """Has it the same parameters and the same output in both runs?"""
+    return _made(seen[0]) == _made(seen[1]) and all(
         torch.equal(a, b) for a, b in zip(seen[0].runs[0].outputs, seen[1].runs[0].outputs, strict=True)
     )
+
+
+def _count(seen: Observation) -> int:
+    """The numbers in all parameters."""
+    return sum(math.prod(one["shape"]) for one in seen.contents.get("parameters", ()))
 
 
 def _made(seen: Observation) -> list[tuple[str, list[int]]]:
@@ -63,36 +137,45 @@ def _made(seen: Observation) -> list[tuple[str, list[int]]]:
 
 @behaviour("causal flag")
 def causal_flag(result: Experiment) -> Iterator[Finding]:
-    """With causal=True the future is hidden, with causal=False it is not; also in a configuration."""
-    built, described = result.built.arguments, result.subject.described
-    is_own = result.subject.is_built or isinstance(result.subject, InsideSubject) or not is_formula_of(result)
-    paths = [] if is_own or not built else list(_flags(described.get("build", ())))
-    if built is None or not paths or result.call.mask or any(name in result.request.own for name in paths[0]):
+    """With causal=True the future is hidden, with causal=False it is not; in a configuration and in a call, too."""
+    if result.call.mask or isinstance(result.subject, InsideSubject):
         raise NotOffered
-    outs = [result.outputs(result.run(build=with_value(built, paths[0], value))) for value in (True, False)]
-    if not all(outs):
+    name, outs = _with_flag(result)
+    pairs = [pair for pair in outs if pair is not None]
+    if len(pairs) < 2:
         raise NotChecked("it fails with another value")
-    hidden, plain = (replace(result.case, causal=causal) for causal in (True, False))
-    hides = [result.is_formula(out[0], hidden) for out in outs]
-    shows = [result.is_formula(out[0], plain) for out in outs]
-    yield from _wrong_flag(result, paths[0][-1], hides, shows)
-
-
-def _wrong_flag(result: Experiment, name: str, hides: list[bool], shows: list[bool]) -> Iterator[Finding]:
-    """What is wrong with a flag, from what is hidden and seen with True and with False."""
-    line = line_with(result.subject.source, rf"\b{name}\b.*(\)|=|\])\s*$")
-    if hides == [False, True] and shows == [True, False]:
+    sees = [not close(one[:, :-1], other[:, :-1]) for one, other in pairs]
+    line = line_with(result.subject.source, rf"\b{name}\b.*(\)|=|\])\s*$|=.*\b{name}\b")
+    if sees == [True, False]:
         yield INVERTED_FLAG.found(f"With {name}=True the future is seen, and with {name}=False it is hidden.", line)
-    elif all(shows) or all(hides):
-        does = "seen" if all(shows) else "hidden"
+    elif close(pairs[0][0], pairs[1][0]):
+        does = "seen" if sees[0] else "hidden"
         yield IGNORED.found(f"With {name}=True and with {name}=False the future is {does}.", line)
 
 
-def _flags(arguments: Sequence[ArgumentFacts]) -> Iterator[tuple[str, ...]]:
-    """Arguments and fields of configurations that say whether the future is hidden."""
-    for one in arguments:
-        yield from [(one["name"],)] if one["name"] in _CAUSAL and isinstance(one["default"], bool) else []
-        yield from ((one["name"], *path) for path in _flags(one.get("fields", ())))
+def _with_flag(result: Experiment) -> tuple[str, list[list[Tensor] | None]]:
+    """The name of the flag, of a call or else of the constructor, and the outputs with True and with False."""
+    built, both = result.built.arguments, (True, False)
+    flags = [p["name"] for p in result.subject.described["call"] if isinstance(p["default"], bool)]
+    if name := next((name for name in flags if name in _CAUSAL), ""):
+        return name, [_twice(result, built, {name: {"value": value}}) for value in both]
+    paths = [one.path for one in _promised(result) if _is_flag(one)] if built else []
+    if not built or not paths:
+        raise NotOffered
+    return paths[0][-1], [_twice(result, with_value(built, paths[0], value), {}) for value in both]
+
+
+def _is_flag(one: Setting) -> bool:
+    return one.path[-1] in _CAUSAL and (one.required or len(one.path) > 1 or isinstance(one.default, bool))
+
+
+def _twice(result: Experiment, built: Mapping[str, Any] | None, given: Mapping[str, Any]) -> list[Tensor] | None:
+    """The outputs for two texts that differ in the last token; None where it fails."""
+    x, probe = text(result, 71, result.sizes.B, result.sizes.T), Probe(result)
+    for one in (x, torch.cat([x[:, :-1], -x[:, -1:]], dim=1)):
+        probe.add(one, given)
+    outs = [out for out in probe.run(build=None if built is None else dict(built)) if out is not None]
+    return outs if len(outs) == 2 else None
 
 
 def with_value(built: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:

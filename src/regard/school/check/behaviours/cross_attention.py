@@ -11,12 +11,14 @@ import torch
 from torch import Tensor
 
 from regard.mistakes.formula import QKV, Case
-from regard.school.check.behaviours.probing import Probe, call_arguments, close, one_line, text
+from regard.school.check.behaviours.probing import Probe, call_arguments, close, one_line, qkv_inputs, text
 from regard.school.check.behaviours.registry import NotChecked, NotOffered, behaviour
 from regard.school.check.behaviours.sizes import is_formula_of
 from regard.school.check.compare.call_forms import random_tensor
 from regard.school.check.compare.experiment import Experiment
 from regard.school.check.explain.mistake_lines import hiding_line, line_with
+from regard.school.check.learner_code.subject import is_function
+from regard.school.check.learner_code.text_hints import names_two_lengths
 from regard.school.check.verdict import Finding, known
 from regard.support import vocabulary as words
 
@@ -40,6 +42,10 @@ LENGTH = known(
     "A context has a length of its own: T for the queries, S for keys and values.",
     "S = context.shape[1]  # and k = self.W_key(context).view(B, S, num_heads, head_dim)",
     "keys",
+)
+# Where another text takes the place of x, if it is given: {0} and {1} are the names of both.
+_INSTEAD = (
+    r"\b{1} if {0} is None else {0}\b|\b{0} if {0} is not None else {1}\b|\b{0} or {1}\b|if {0} is None:\s+{0} = {1}\b"
 )
 _JOINS = r"(?i)latent|perceiver|prefix|joint|register|concat"
 
@@ -83,7 +89,10 @@ def _optional_context(result: Experiment) -> Context | None:
     if optional := tuple(name for name in others if name.lower() in words.KEYS_AND_VALUES):
         return Context(names=optional) if len(optional) == 2 else None
     found = [name for name in others if re.fullmatch(words.CONTEXT_ARGUMENT, name.lower()) and name != "kv"]
-    return Context(names=tuple(found[:1])) if found else None
+    if found:
+        return Context(names=tuple(found[:1]))
+    instead = [name for name in others if re.search(_INSTEAD.format(name, call_arguments(result)[0]), result.text)]
+    return Context(names=tuple(instead[:1]), is_named=False) if instead else None
 
 
 def is_context(name: str) -> bool:
@@ -97,14 +106,22 @@ def width_of_context(result: Experiment) -> int:
     return result.tensors["x"].shape[-1] if key is None else key.weight.shape[1]
 
 
-@behaviour("cross-attention")
+@behaviour("cross-attention", of_functions=True)
 def cross_attention(result: Experiment) -> Iterator[Finding]:
     """Keys and values of another text, of another length."""
+    if is_function(result.subject):
+        yield from _of_function(result)
+        return
     context = find_context(result)
     if context is None or not result.is_right:
         raise NotOffered
     if result.call.layout not in ("batch first", "one text") or result.norm is not None or result.call.mask:
         raise NotChecked("with its layout, norm or mask")
+    yield from _of_layer(result, context)
+
+
+def _of_layer(result: Experiment, context: Context) -> Iterator[Finding]:
+    """A layer with two contexts that are longer than x, and with one that is as long."""
     B, T = 1 if result.call.layout == "one text" else result.sizes.B, result.sizes.T
     x, width = text(result, 31, B, T), width_of_context(result)
     long, other, even = (random_tensor(seed, B, S, width) for seed, S in ((32, T + 3), (33, T + 3), (34, T)))
@@ -112,8 +129,7 @@ def cross_attention(result: Experiment) -> Iterator[Finding]:
     passed = [one[0] if result.call.layout == "one text" else one for one in (long, other, even)]
     for one in passed:
         probe.add(x, *context.given(one))
-    pair = dict(zip(context.positions, passed, strict=False))
-    apart = probe.add(x, at=pair) if context.is_pair else None
+    apart = probe.add(x, at=dict(zip(context.positions, passed, strict=False))) if context.is_pair else None
     outs = probe.run()
     if outs[0] is None:
         yield from _fails(result, context, probe, outs, x, even)
@@ -129,6 +145,28 @@ def cross_attention(result: Experiment) -> Iterator[Finding]:
                 yield CONFUSED.found("Where key and value are two texts, it computes something else.", _made(result))
 
 
+def _of_function(result: Experiment) -> Iterator[Finding]:
+    """A function of q, k and v with more keys than queries."""
+    is_more = any(name.partition(",")[0] not in ("q", "k", "v") for name in result.call.names)  # a mask, or lengths
+    if not result.takes_qkv or result.case.causal or is_more or not is_formula_of(result):
+        raise NotOffered
+    (B, T, width), S = result.case.x.shape, result.sizes.T + 3
+    qkv = [random_tensor(seed, B, length, width) for seed, length in ((31, T), (32, S), (33, S))]
+    seen = result.run(1, qkv_inputs(result, *qkv))
+    if failed := seen.failure:
+        yield _of_other_length(result, f"With {S} keys and {T} queries it fails: {one_line(failed)}.", failed.line)
+        return
+    everything = torch.ones(T, S, dtype=torch.bool)
+    case = replace(result.case, x=qkv[0], qkv=tuple(qkv), mask=everything)
+    if not any(result.is_formula(out, case) for out in result.outputs(seen)):
+        yield _of_other_length(result, f"With {S} keys and {T} queries it computes something else.", 0, is_sure=True)
+
+
+def _of_other_length(result: Experiment, says: str, line: int, is_sure: bool = False) -> Finding:
+    """A mistake where the code speaks of two lengths; who passes q, k and v may mean those of one text."""
+    return LENGTH.found(says, line, is_warning=not is_sure and not names_two_lengths(result.text))
+
+
 def _fails(
     result: Experiment, context: Context, probe: Probe, outs: list[Tensor | None], x: Tensor, even: Tensor
 ) -> Iterator[Finding]:
@@ -138,17 +176,19 @@ def _fails(
     if failed is None and (len(x), x.shape[1] + 3) in shapes and context.is_named:
         yield SWAPPED.found("The output has as many tokens as the context: that asks, and x answers.", _made(result))
     elif failed is None or as_long is None:
-        raise NotChecked(f"it fails with a context: {one_line(failed)}" if failed else "its output has another length")
+        says = f"it fails with a context: {one_line(failed)}" if failed else "its output has another length"
+        raise NotChecked(says, [failed])
     elif is_formula_of(result) and (wrong := list(_compared(result, context, as_long, x, even))):
         yield from wrong
     else:
         says = f"With a context of {x.shape[1] + 3} tokens and x of {x.shape[1]} it fails: {one_line(failed)}."
-        yield LENGTH.found(says, failed.line, is_warning=context.is_pair)
+        yield _of_other_length(result, says, failed.line, is_sure=not context.is_pair)
 
 
 def _causal(result: Experiment, context: Context) -> Iterator[Finding]:
-    """A causal layer may be given a context that goes along with x."""
-    if context.is_required or not result.case.causal:
+    """A causal layer may be given a context that goes along with x; that of an encoder does not."""
+    is_encoded = any(re.match(r"mem|enc", name.lower()) for name in context.names)
+    if context.is_required or is_encoded or not result.case.causal:
         yield CAUSAL.found("The first tokens of x do not see the end of the context.", hiding_line(result.seen))
 
 
@@ -186,10 +226,10 @@ def _projected(result: Experiment, *texts: Tensor, names: tuple[str, ...] = QKV)
 def _compared(result: Experiment, context: Context, out: Tensor, x: Tensor, long: Tensor) -> Iterator[Finding]:
     """The output beside the formula with that context, and with what people make of it."""
     right = replace(result.case, x=x, source=long, causal=False)
-    triangles = [torch.ones(x.shape[1], long.shape[1], dtype=torch.bool).tril(shift) for shift in (0, 3)]
     if _is(result, out, right):
         return
-    is_causal = any(_is(result, out, replace(right, mask=one)) for one in triangles)
+    everything = torch.ones(x.shape[1], long.shape[1], dtype=torch.bool)
+    is_causal = any(_is(result, out, replace(right, mask=everything.tril(shift))) for shift in (0, 3))
     has_width, confused = x.shape[-1] == long.shape[-1], _confused(result, out, right, x, long)
     joined = [torch.cat(pair, dim=1) for pair in ((x, long), (long, x))] if has_width else []
     if is_causal and context.is_named:

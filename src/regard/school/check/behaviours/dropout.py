@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from regard.mistakes.search import same
+from regard.school.check.behaviours.configuration import with_value
 from regard.school.check.behaviours.probing import Probe
 from regard.school.check.behaviours.registry import NotChecked, NotOffered, behaviour
 from regard.school.check.behaviours.sizes import is_formula_of
-from regard.school.check.compare.constructor_arguments import DROPOUT, has_config, takes
+from regard.school.check.compare.constructor_arguments import DROPOUT, guess_role, has_config, settings_of, takes
 from regard.school.check.compare.experiment import Experiment
 from regard.school.check.explain.mistake_lines import CLOSE, holds, line_with, steps_of
 from regard.school.check.learner_code.protocol import Dropped
-from regard.school.check.learner_code.subject import InsideSubject
+from regard.school.check.learner_code.subject import InsideSubject, is_class
+from regard.school.check.learner_code.text_hints import stated
 from regard.school.check.verdict import Finding, known
+from regard.support.vocabulary import KEPT
 from regard.traces.arrangements import Numbers
 
 IN_EVAL = known(
@@ -97,10 +100,40 @@ def dropout_in_training(result: Experiment) -> Iterator[Finding]:
         where = _dropped_step(result, first.value) if first else ""
         if first and where:
             yield MISPLACED.found(f"Dropout acts on {where}; it acts on the weights, after the softmax.", first.line)
+        elif finding := _from_another_field(result):
+            yield finding
         elif is_formula_of(result) and not isinstance(result.subject, InsideSubject):
             yield from _share(result)
     elif is_asked or any(dropouts):
         yield _never(result, first)
+
+
+def _from_another_field(result: Experiment) -> Finding | None:
+    """Of several dropouts, another one than that of the attention weights acts on these."""
+    settings = settings_of(result.subject.described, result.subject.source)
+    paths = [one.path for one in settings if guess_role(one.path[-1]) == "dropout" and type(one.default) is not bool]
+    own = [path for path in paths if re.search(r"(?i)att", path[-1])]
+    others = [path for path in paths if path not in own]
+    if not is_class(result.subject) or not own or not others:
+        return None
+    lines = []
+    for some in (own, others):
+        built = arguments_with(result.built.arguments or {}, 0.0)
+        for path in paths:
+            built = with_value(built, path, 0.5 if path in some else 0.0)
+        seen = result.run(build=built, train=True, drops=True)
+        lines.append([one.line for one in seen.dropped if _is_weights(one.value)])
+    if lines[0] or not lines[1]:
+        return None
+    names = [path[-1] for path in others]
+    says = f"With {own[0][-1]}=0.5 alone, no attention weights are dropped; with {' and '.join(names)}=0.5 they are."
+    return FIXED.found(says, line_with(result.subject.source, rf"[.\[(].*({'|'.join(names)})"))
+
+
+def _is_weights(value: Tensor) -> bool:
+    """Is it attention weights, whose rows have the sum 1? Those of the fused kernel are not shown."""
+    is_square = value.dim() > 1 and value.shape[-1] == value.shape[-2]
+    return not value.numel() or (is_square and bool(((value.sum(-1) - 1).abs() < 1e-4).all()))
 
 
 def _never(result: Experiment, first: Dropped | None) -> Finding:
@@ -113,28 +146,31 @@ def _is_asked(result: Experiment, has_dropout: bool) -> bool:
     """Was it built with an argument for dropout?"""
     described = result.subject.described
     by_config = has_config(described) and has_dropout
-    return not result.subject.is_built and (takes(described, DROPOUT) or by_config)
+    return not result.subject.is_built and (takes(described, (*DROPOUT, *KEPT)) or by_config)
 
 
 def _share(result: Experiment) -> Iterator[Finding]:
     """How many weights are dropped, and whether the others grow for it: the mean over many runs is the output."""
     built, described = result.built.arguments, result.subject.described
-    if built is None or not (takes(described, DROPOUT) or _config_has_dropout(result)):
+    if built is None or not (takes(described, (*DROPOUT, *KEPT)) or _config_has_dropout(result)):
         return
-    off, low, high = (_dropped_with(result, p) for p in (0.0, _LOW, 1 - _LOW))
-    line = line_with(result.subject.source, r"self\.\w*drop\w*\s*=|self\.p\s*=")
-    if off is None or low is None or high is None:
+    name = next((p["name"] for p in described.get("build", ()) if p["name"] in (*DROPOUT, *KEPT)), "dropout")
+    few, many = (1 - _LOW, _LOW) if _is_kept(result, name) else (_LOW, 1 - _LOW)
+    outs = [out for p in (0.0, _LOW, 1 - _LOW) if (out := _dropped_with(result, p)) is not None]
+    line = line_with(result.subject.source, r"self\.\w*(drop|keep)\w*\s*=|self\.p\s*=")
+    if len(outs) < 3:
         raise NotChecked("it fails with another dropout")
-    plain, spread = off.mean(0), [float(one.var(0).mean()) for one in (off, low, high)]
+    (off, low, high), spread = outs, [float(one.var(0).mean()) for one in outs]
+    plain = off.mean(0)
     if spread[0] > 1e-6 * max(spread) and not float((low - high).abs().max()):
-        yield FIXED.found("With dropout=0.0 and with dropout=0.8 it drops the same.", line)
+        yield FIXED.found(f"With {name}={few:.1f} and with {name}={many:.1f} it drops the same.", line)
     elif spread[1] > 4 * spread[2]:
-        says = f"With dropout={_LOW} more is dropped than with dropout={1 - _LOW:.1f}."
-        yield KEEP.found(says, line)
+        fix = f"self.dropout = nn.Dropout(1 - {name})" if few > many else KEEP.fix
+        yield KEEP.found(f"With {name}={few:.1f} more is dropped than with {name}={many:.1f}.", line, fix=fix)
     else:
         kept = float((low.mean(0) * plain).sum() / plain.square().sum())
         if abs(kept - (1 - _LOW)) < 0.04:
-            says = f"With dropout={_LOW}, the mean output of many runs is {kept:.2f} of the output without dropout."
+            says = f"With {name}={few:.1f}, the mean output of many runs is {kept:.2f} of the output without dropout."
             yield NOT_SCALED.found(says, line_with(result.subject.source, r"rand|bernoulli") or line)
         elif spread[0] <= 1e-6 * float(plain.square().mean()):
             yield from _shared(result, plain, line)
@@ -159,15 +195,22 @@ def _shared(result: Experiment, plain: Tensor, line: int) -> Iterator[Finding]:
         yield SHARED.found(says, line_with(result.subject.source, r"rand|bernoulli") or line)
 
 
+def _is_kept(result: Experiment, name: str) -> bool:
+    """Is an argument the share that is kept? Its name says so, or the text of the code where the name says nothing."""
+    says = rf"(?im)^\W*{re.escape(name)}\b(?!.*(1 ?-|drop|zero)).*\b(keep\w*|kept|retain\w*)\b"
+    return name in KEPT or ("drop" not in name and re.search(says, stated(result.text, "")) is not None)
+
+
 def _config_has_dropout(result: Experiment) -> bool:
     """Has the configuration in the file a field for dropout?"""
-    names = "|".join(DROPOUT)
+    names = "|".join((*DROPOUT, *KEPT))
     return has_config(result.subject.described) and line_with(result.subject.source, rf"^\s*({names})\s*:\s*float") > 0
 
 
 def _dropped_with(result: Experiment, p: float, x: Tensor | None = None) -> Tensor | None:
     """(N, T, width): outputs in train() of equal texts, of a layer without biases that is built with this dropout."""
-    chosen = arguments_with(result.built.arguments or {}, p)
+    arguments = result.built.arguments or {}
+    chosen = arguments_with(arguments, p, [name for name in arguments if _is_kept(result, name)])
     x = result.tensors["x"][:1] if x is None else x
     zero = {name: t * 0 for name, t in result.tensors.items() if name.startswith("state.") and "bias" in name}
     probe, is_alone = Probe(result, tensors=zero), result.call.layout == "one text"
@@ -177,10 +220,13 @@ def _dropped_with(result: Experiment, p: float, x: Tensor | None = None) -> Tens
     return torch.cat(outs) if len(outs) == len(probe.calls) else None
 
 
-def arguments_with(built: Mapping[str, Any], dropout: float) -> dict[str, Any]:
-    """The arguments of a constructor with another dropout, in a configuration too."""
-    inside = {name: arguments_with(one, dropout) if isinstance(one, dict) else one for name, one in built.items()}
-    return {name: dropout if name in DROPOUT and not isinstance(one, dict) else one for name, one in inside.items()}
+def arguments_with(built: Mapping[str, Any], dropout: float, kept: Collection[str] = KEPT) -> dict[str, Any]:
+    """The arguments of a constructor with another dropout, in a configuration too. kept: shares that are kept."""
+    shares = {**dict.fromkeys(DROPOUT, dropout), **dict.fromkeys((*KEPT, *kept), 1 - dropout)}
+    return {
+        name: arguments_with(one, dropout, kept) if isinstance(one, dict) else shares.get(name, one)
+        for name, one in built.items()
+    }
 
 
 def _used_line(result: Experiment) -> int:
@@ -204,5 +250,6 @@ def _dropped_step(result: Experiment, value: Tensor) -> str:
         return "the scores, before the softmax"
     if result.case.causal and set(value.unique().tolist()) == {0.0, 1.0}:
         return "the mask"
+    is_adapter = re.search(r"(?i)lora|adapter|low.?rank", result.text) is not None  # of which x may be dropped
     named = (f"the {name}" for name in ("queries", "keys", "values") if holds(mine, steps[name]))
-    return next(named, "x" if holds(mine, result.case.x) else "")
+    return next(named, "x" if holds(mine, result.case.x) and not is_adapter else "")

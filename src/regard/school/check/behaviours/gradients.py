@@ -30,6 +30,9 @@ WRONG = known("wrong gradient", _WHY, _FIX)
 FAILS = known("gradient fails", "A layer that cannot be trained is of use for inference only.")
 UNUSED = known("wrong parameter count", "They are saved, moved and counted, and never trained.")
 _CUTS = r"no_grad|inference_mode|\.detach\(|\.data\b|\.numpy\(|\.item\(|\.tolist\(|torch\.tensor\(\w+[,)]|requires_grad"
+# Who freezes weights to train others beside them says so.
+_FREEZES = r"(?i)lora|adapter|low.?rank|fr[eo]e?z|pre.?train|fine.?tun"
+_MEANT = r"(?i)stop.?grad|frozen|freeze|straight.?through|momentum|\bema\b|teacher|target|quanti|no.?gradient|inference"
 _MOST = 40  # tensors along which the output is tried
 _STEPS = {"float64": 1e-3, "float32": 1e-2}
 _SHARE = 0.03  # by which both slopes may differ: layers compute some steps in float32
@@ -48,8 +51,8 @@ class Slope:
 def gradients(result: Experiment) -> Iterator[Finding]:
     """Do gradients reach x and every weight, and are they right?"""
     raw = raw_output(result)
-    if raw is None or not re.search(r"\btorch\b", result.subject.source or "torch"):
-        raise NotOffered  # a function of NumPy arrays
+    if raw is None or is_of_arrays(result):
+        raise NotOffered
     if bool(raw.isnan().any()):
         raise NotChecked("the output has NaN")
     tensors = {"cotangent": random_tensor(11, *raw.shape)}
@@ -81,6 +84,35 @@ def gradients(result: Experiment) -> Iterator[Finding]:
         yield WRONG.found(says, line)
 
 
+def is_of_arrays(result: Experiment) -> bool:
+    """Does it compute with NumPy, so that nothing of torch can be asked of it?"""
+    is_plain = result.is_numpy or result.observation.contents.get("attributes", {}).get("is_numpy")
+    return bool(is_plain) or not re.search(
+        r"\btorch\.\w|(import|from) torch\b", result.subject.source or "import torch"
+    )
+
+
+@behaviour("gradients")
+def lost_gradients(result: Experiment) -> Iterator[Finding]:
+    """Of a layer that nothing explains: weights that are to be trained, change the output, and get no gradient."""
+    raw = raw_output(result)
+    if raw is None or bool(raw.isnan().any()) or not re.search(_CUTS, result.text) or re.search(_MEANT, result.text):
+        raise NotOffered
+    tensors = {"cotangent": random_tensor(11, *raw.shape)}
+    asked = result.run(1, tensors, gradients=True)
+    still = asked.contents.get("without_gradient", ())
+    first, again = (
+        {one.name: one for one in _slopes(result, asked, tensors["cotangent"], part)} for part in (1.0, 0.5)
+    )
+    largest = max((abs(one.seen) for one in first.values()), default=0.0)
+    lost = [n for n, one in first.items() if n in still and n in again and _differ(one, largest)]
+    lost = [n for n in lost if abs(first[n].seen - again[n].seen) <= _SHARE * abs(first[n].seen)]  # no jump
+    if asked.failure is None and asked.gradients and lost:
+        names = ", ".join(name.removeprefix("state.") for name in lost[:4])
+        line = line_with(result.subject.source, _CUTS)
+        yield NOT_TO_WEIGHTS.found(f"No gradient reaches {names}: they would never learn.", line)
+
+
 def raw_output(result: Experiment) -> Tensor | None:
     """The output as the layer returns it, in its own layout."""
     runs, sizes, width = result.seen.runs, result.sizes, result.out.shape[-1]
@@ -91,9 +123,12 @@ def raw_output(result: Experiment) -> Tensor | None:
     return None
 
 
-def _slopes(result: Experiment, asked: Observation, cotangent: Tensor) -> Iterator[Slope]:
-    """The slopes along x, every weight that is trained, and every weight that is read as a projection."""
-    step, call = _STEPS.get(result.dtype, 1e-2), result.call.as_json()
+def _slopes(result: Experiment, asked: Observation, cotangent: Tensor, part: float = 1.0) -> Iterator[Slope]:
+    """The slopes along x, every weight that is trained, and every weight that is read as a projection.
+
+    part: of the usual step.
+    """
+    step, call = part * _STEPS.get(result.dtype, 1e-2), result.call.as_json()
     moved = {name: random_tensor(100 + i, *result.tensors[name].shape) for i, name in enumerate(_names(result, asked))}
     tensors: dict[str, Tensor] = {}
     calls: list[CallJob] = [{**call, "fresh": True}]  # the first instance is made without other weights
@@ -116,8 +151,10 @@ def _slopes(result: Experiment, asked: Observation, cotangent: Tensor) -> Iterat
 def _names(result: Experiment, asked: Observation) -> list[str]:
     """The names of the tensors along which the output is tried."""
     trained = [*asked.gradients, *asked.contents.get("without_gradient", ())]
-    trained += [f"state.{name}" for name in sorted(result.reading.used)]
-    return [name for name in dict.fromkeys(trained) if name in result.tensors][:_MOST]
+    if not re.search(_FREEZES, result.text):
+        trained += [f"state.{name}" for name in sorted(result.reading.used)]
+    names = [name for name in dict.fromkeys(trained) if name in result.tensors]
+    return [name for name in names if name != result.call.mask][:_MOST]
 
 
 def _total(outputs: list[Tensor], cotangent: Tensor) -> float | None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.mistakes.mistake import formula_with
 from regard.mistakes.search import same
-from regard.school.check.behaviours.probing import CLOSE
+from regard.school.check.behaviours.probing import CLOSE, is_refused, one_line
 from regard.school.check.behaviours.registry import NotChecked, NotOffered, behaviour
 from regard.school.check.compare.call_forms import causal_mask
 from regard.school.check.compare.experiment import Experiment
@@ -86,8 +86,8 @@ def _in_two_parts(result: Experiment, way: Way, new: int) -> Finding | None:
     if len(runs) < len(calls) or runs[0].failed or runs[1].failed or (is_passed and len(runs[1].outputs) < 3):
         return _NO_CACHE  # the output, keys and values: what else it returns is no cache that could be passed on
     if failed := runs[2].failed:
-        says = f"With a cache it fails at {told}: {failed.message.splitlines()[0]}."
-        return Finding("", says, line=failed.line) if is_passed else _NO_CACHE
+        says = f"With a cache it fails at {told}: {one_line(failed)}."
+        return Finding("", says, line=failed.line) if is_passed and not is_refused(result, failed) else _NO_CACHE
     finding = _compared(runs, first, told, is_passed)
     if finding is not WRONG_CACHE:
         return finding

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 
 from regard.school.check.behaviours.probing import is_refused, one_line
 from regard.school.check.behaviours.registry import NotOffered, behaviour
@@ -11,7 +12,7 @@ from regard.school.check.compare.call_forms import random_tensor
 from regard.school.check.compare.constructor_arguments import HEADS, WIDTH, has_config, takes
 from regard.school.check.compare.experiment import Experiment
 from regard.school.check.explain.mistake_lines import line_with
-from regard.school.check.learner_code.subject import InsideSubject
+from regard.school.check.learner_code.subject import is_class
 from regard.school.check.learner_code.text_hints import names_rotary
 from regard.school.check.verdict import Finding, known
 from regard.support.vocabulary import HEAD_DIM, WIDTH_IN
@@ -29,12 +30,12 @@ NO_EFFECT = known(
     "angles = torch.arange(T)[:, None] * frequencies  # (T, head_dim / 2), for q and k of (B, H, T, head_dim)",
     "queries",
 )
+_SQUARES = (16, 49, 64)  # tokens of windows
 _LARGEST = 1024  # a width that is built only to see whether it runs
 
 
 def _is_own_class(result: Experiment) -> bool:
-    subject = result.subject
-    return not subject.is_built and not isinstance(subject, InsideSubject) and not has_config(subject.described)
+    return is_class(result.subject) and not has_config(result.subject.described)
 
 
 @behaviour("its defaults")
@@ -45,8 +46,10 @@ def own_defaults(result: Experiment) -> Iterator[Finding]:
     widths = [sizes[name] for name in (*WIDTH_IN, *WIDTH) if name in sizes]
     if not _is_own_class(result) or any(p["required"] for p in parameters) or not widths or widths[0] > _LARGEST:
         raise NotOffered
-    x = random_tensor(41, result.sizes.B, result.sizes.T, widths[0])
-    failed = result.run(1, {"x": x}, build={}, state=False, dtype="float32").failure
+    texts = [random_tensor(41, result.sizes.B, T, widths[0]) for T in (result.sizes.T, *_SQUARES)]
+    runs = (result.run(1, {"x": x}, build={}, state=False, dtype="float32").failure for x in texts)
+    failures = list(takewhile(lambda one: one is not None, runs))
+    failed = failures[0] if len(failures) == len(texts) else None
     if failed is not None and not is_refused(result, failed):
         listed = ", ".join(f"{name}={value}" for name, value in sizes.items())
         yield DEFAULTS.found(f"Built with its own defaults ({listed}), it fails: {one_line(failed)}.", failed.line)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +12,9 @@ from torch import Tensor
 
 from regard.school.check.behaviours.cross_attention import find_context
 from regard.school.check.behaviours.probing import call_arguments
-from regard.school.check.behaviours.registry import NotOffered
 from regard.school.check.compare.call_forms import MASK
 from regard.school.check.compare.experiment import Experiment
+from regard.school.check.learner_code.subject import is_function
 from regard.school.check.learner_code.text_hints import mask_shows, names_a_mask_of_tokens, with_header
 from regard.support import vocabulary as words
 
@@ -31,6 +31,7 @@ class PaddingArgument:
     position: int | None = None
     is_certain: bool = False  # do its name or the text of the code say that it is for padding?
     is_mask: bool = True  # does its name speak of a mask, at least?
+    of_context: bool = False  # does its name say that it is the padding of the context?
 
     def given(self, value: Tensor) -> tuple[dict[str, Any], dict[int, Any]]:
         """More arguments of a call, by name and by position."""
@@ -50,23 +51,38 @@ def documentation(result: Experiment) -> str:
     return with_header(result.subject.source, result.text)
 
 
-def find_padding(result: Experiment) -> PaddingArgument:
-    """The argument for padding. Raises NotOffered where there is none."""
-    free = dict(_free(result))
-    context, of_context = find_context(result), re.compile(words.PADDING_OF_CONTEXT).search
-    meant = of_context if context is not None and context.is_required else re.compile(words.PADDING_ARGUMENT).search
-    if certain := [name for name in free if meant(name.lower()) or re.search(words.PADDING_ARGUMENT, name.lower())]:
-        return PaddingArgument(certain[0], free[certain[0]], is_certain=True)
-    text = documentation(result)
-    masks = [name for name in free if ("mask" in name.lower() or name in MASK) and not of_context(name.lower())]
-    says = [name for name in masks if names_a_mask_of_tokens(text, name)]
-    if masks and (says or result.masked is None):
-        return PaddingArgument((says or masks)[0], free[(says or masks)[0]], is_certain=bool(says))
-    others = [name for name in free if not masks and _may_be_a_mask(name)]
+def find_padding(result: Experiment) -> list[PaddingArgument]:
+    """The arguments for padding, of x and of the context; one that may be, where none says so."""
+    text, of_context = documentation(result), _of_context(result)
+    free = {name: position for name, position in _free(result) if of_context.get(name, True)}
+    certain = [name for name in free if of_context.get(name) or re.search(words.PADDING_ARGUMENT, name.lower())]
+    named = [name for name in free if re.search(words.PADDING_OF_CONTEXT, name.lower())]
+    masks = [name for name in free if ("mask" in name.lower() or name in MASK) and name not in named]
+    says = [name for name in masks if names_a_mask_of_tokens(text, name) and name not in certain]
+    if certain or says:
+        return [PaddingArgument(n, free[n], is_certain=True, of_context=n in of_context) for n in (*certain, *says)]
+    if masks:
+        return [PaddingArgument(masks[0], free[masks[0]])] if result.masked is None else []
+    return _unnamed(text, free)
+
+
+def _of_context(result: Experiment) -> dict[str, bool]:
+    """The arguments that are the padding of a context by their names, and whether they can be tried as that."""
+    context, text = None if is_function(result.subject) else find_context(result), documentation(result)
+    names = [name for name in call_arguments(result) if re.search(words.PADDING_OF_CONTEXT, name.lower())]
+    if context is None:
+        return {}
+    if context.is_required:
+        return dict.fromkeys(names, True)
+    # There may be several texts beside x; and of a causal layer it is not known what it hides of a context.
+    return {name: not result.case.causal and names_a_mask_of_tokens(text, name) for name in names}
+
+
+def _unnamed(text: str, free: Mapping[str, int | None]) -> list[PaddingArgument]:
+    """The first argument that may be for padding, where none is called a mask; rather one that the text explains."""
+    others = [name for name in free if _may_be_a_mask(name)]
     said = [n for n in others if names_a_mask_of_tokens(text, n) and mask_shows(text, n) is not None]
-    for name in (said or others)[:1]:
-        return PaddingArgument(name, free[name], is_certain=bool(said), is_mask=bool(said))
-    raise NotOffered
+    return [PaddingArgument(n, free[n], is_certain=bool(said), is_mask=bool(said)) for n in (said or others)[:1]]
 
 
 def _free(result: Experiment) -> Iterator[tuple[str, int | None]]:
@@ -89,8 +105,7 @@ def _hides_nothing(one: Any) -> bool:
 def _may_be_a_mask(name: str) -> bool:
     """Says its name nothing else?"""
     lower = name.lower()
-    is_other = lower in _NO_MASK or re.search(_OTHER, lower) or re.fullmatch(_OTHER_TEXT, lower)
-    return not is_other
+    return not (lower in _NO_MASK or re.search(_OTHER, lower) or re.fullmatch(_OTHER_TEXT, lower))
 
 
 def masks(keep: Tensor) -> Iterator[tuple[str, Tensor]]:

@@ -10,7 +10,14 @@ import torch
 from torch import Tensor
 
 from regard.mistakes.search import same
-from regard.school.check.compare.call_forms import causal_mask, mask_forms, positional, random_tensor
+from regard.school.check.compare.call_forms import (
+    HEADS_APART,
+    LAYOUTS,
+    causal_mask,
+    mask_forms,
+    positional,
+    random_tensor,
+)
 from regard.school.check.compare.experiment import Experiment
 from regard.school.check.learner_code.protocol import CallJob, DriverJob, Failure, Observation
 
@@ -42,7 +49,7 @@ class Probe:
         others, at: more arguments, by name and by position. used: of the instance of the call before.
         """
         call, (B, T) = self.result.call, x.shape[:2]
-        own = self.result.inputs(x, [call])
+        own = {**self.result.inputs(x, [call]), **qkv_inputs(self.result, x)}
         if call.mask:
             own[call.mask] = mask_forms(causal_mask(T), torch.float64, B)[call.mask]
         names = {name: self._keep(value) for name, value in own.items() if name in call.names}
@@ -97,8 +104,23 @@ def is_refused(result: Experiment, failure: Failure) -> bool:
 
 
 def text(result: Experiment, seed: int, B: int, T: int) -> Tensor:
-    """Another text for a layer, (B, T, width)."""
-    return random_tensor(seed + result.request.seed, B, T, result.tensors["x"].shape[-1])
+    """Another text for a layer, (B, T, width); for a function of q, k and v, these three side by side."""
+    width = 3 * result.case.width if result.takes_qkv else result.tensors["x"].shape[-1]
+    return random_tensor(seed + result.request.seed, B, T, width)
+
+
+def qkv_inputs(result: Experiment, *texts: Tensor) -> dict[str, Tensor]:
+    """q, k and v in the layout in which a function takes them: of one text, or each of its own."""
+    if not result.takes_qkv:
+        return {}
+    layout, parts = result.call.layout, list(texts if len(texts) == 3 else texts[0].chunk(3, dim=-1))
+    if layout == "one text":
+        parts = [t[0] for t in parts]
+    elif layout in HEADS_APART:
+        parts = [t.unflatten(2, (result.case.num_heads, -1)) for t in parts]
+        parts = [t.transpose(1, 2) if layout == HEADS_APART[0] else t for t in parts]
+    names = "qkv" if layout == LAYOUTS[0] else [f"{name}, {layout}" for name in "qkv"]
+    return {name: t.contiguous() for name, t in zip(names, parts, strict=True)}
 
 
 def close(a: Tensor | None, b: Tensor | None) -> bool:

@@ -6,10 +6,12 @@ has, but could not be tried: a verdict says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from regard.school.check.compare.experiment import Experiment
+from regard.school.check.explain.exceptions import WHATEVER_IS_PASSED, explain_crash
+from regard.school.check.learner_code.protocol import Failure
 from regard.school.check.verdict import Finding
 
 Observe = Callable[[Experiment], Iterator[Finding]]
@@ -20,7 +22,21 @@ class NotOffered(Exception):
 
 
 class NotChecked(Exception):
-    """It could not be tried; the message says why."""
+    """It could not be tried; the message says why. failures: of the learner's code, in every call that was tried."""
+
+    def __init__(self, says: str, failures: Sequence[Failure | None] = ()) -> None:
+        super().__init__(says)
+        self.failures = failures
+
+    def explained(self, result: Experiment) -> Finding | None:
+        """The mistake behind it, where no argument can be the reason: a name that is not there, or a device."""
+        first = self.failures[0] if self.failures else None
+        if first is None or any(
+            one is None or (one.type, one.line) != (first.type, first.line) for one in self.failures
+        ):
+            return None
+        finding = explain_crash(replace(result, failed=first))
+        return finding if finding.name in WHATEVER_IS_PASSED else None
 
 
 @dataclass(frozen=True)
@@ -48,7 +64,10 @@ class Observed:
         except NotOffered:
             return
         except NotChecked as reason:
-            self.not_checked.append(f"{one.label}: {reason}")
+            if explained := reason.explained(result):
+                self.findings.append(explained)
+            else:
+                self.not_checked.append(f"{one.label}: {reason}")
             return
         if one.label not in self.checked:
             self.checked.append(one.label)

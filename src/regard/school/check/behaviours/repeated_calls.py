@@ -9,8 +9,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from regard.school.check.behaviours.kv_cache import FLAGS
 from regard.school.check.behaviours.probing import Probe, call_arguments, close, one_line, text
 from regard.school.check.behaviours.registry import NotChecked, NotOffered, behaviour
+from regard.school.check.compare.call_forms import MASK, mask_forms
 from regard.school.check.compare.experiment import Experiment
 from regard.school.check.verdict import Finding, known
 from regard.support import vocabulary as words
@@ -21,21 +23,18 @@ STATE = known(
     "input and its weights alone.",
     "# make it new in forward, of the text at hand, or pass it as an argument",
 )
+_ENDS = r"(reset|clear)(?!_param)"  # methods that end a state
 _NOT_A_MASK = (*words.CACHES, *words.CACHES_TOO, *words.KEY_SOURCES)
 
 
 @behaviour("repeated calls")
 def repeated_calls(result: Experiment) -> Iterator[Finding]:
     """Is a call the same after calls with other lengths and texts as that of a new layer?"""
-    if any(re.match(r"(reset|clear)(?!_param)", name) for name in result.observation.contents.get("methods", ())):
+    is_asked = any(p["name"] in FLAGS and not p["default"] for p in result.subject.described["call"])
+    methods = result.observation.contents.get("methods", ())
+    if not is_asked and any(re.match(_ENDS, name) for name in methods):
         raise NotOffered  # it keeps a state, and says how to end it
-    B, T = result.sizes.B, result.sizes.T
-    texts = [text(result, 101 + i, b, t) for i, (b, t) in enumerate([(B, T), (B, T + 4), (3, T - 2), (B, T)])]
-    steps: list[tuple[Tensor, dict[str, Tensor]]] = [(x, {}) for x in texts]
-    masks = (_without_the_last(B, T), _without_the_last(B, T).flip(1))  # none of them must act later
-    steps += [(texts[-1], {name: mask}) for name in _optional(result) for mask in masks]
-    steps += [(texts[0], {})]
-    probe = Probe(result)
+    steps, probe = _steps(result), Probe(result)
     fresh = [probe.add(x, mask) for x, mask in steps]
     used = [probe.add(x, mask, used=i > 0) for i, (x, mask) in enumerate(steps)]
     outs = probe.run()
@@ -52,15 +51,25 @@ def repeated_calls(result: Experiment) -> Iterator[Finding]:
         return
 
 
+def _steps(result: Experiment) -> list[tuple[Tensor, dict[str, Tensor]]]:
+    """The calls: texts of other sizes, one with masks, none of which must act later, and the first text again."""
+    B, T = result.sizes.B, result.sizes.T
+    texts = [text(result, 101 + i, b, t) for i, (b, t) in enumerate([(B, T), (B, T + 4), (3, T - 2), (B, T)])]
+    steps: list[tuple[Tensor, dict[str, Tensor]]] = [(x, {}) for x in texts]
+    few = torch.arange(T).lt(T - 1).expand(B, T)
+    masks = [one[0] if result.call.layout == "one text" else one for one in (few.clone(), few.flip(1))]
+    steps += [(texts[-1], {name: mask}) for name in _optional(result) for mask in masks]
+    if (masked := result.masked) is not None:
+        forms = mask_forms(torch.eye(T, dtype=torch.bool), torch.float64, B)
+        steps += [(texts[-1], {name: forms[masked.call.mask] for name in masked.call.kwargs if name in MASK})]
+    return [*steps, (texts[0], {})]
+
+
 def _optional(result: Experiment) -> list[str]:
     """Arguments without a value that may be masks."""
     names = [p["name"] for p in result.subject.described["call"] if not p["required"] and p["default"] is None]
     known = [name for name in call_arguments(result) if name in names and name not in _NOT_A_MASK]
     return [] if result.call.mask else known[:2]
-
-
-def _without_the_last(B: int, T: int) -> Tensor:
-    return torch.arange(T).lt(T - 1).expand(B, T).clone()
 
 
 def _kept_line(result: Experiment) -> int:
@@ -74,7 +83,7 @@ def _kept_line(result: Experiment) -> int:
     lines = [
         node.lineno
         for method in methods
-        if method.name != "__init__"
+        if method.name != "__init__" and not re.match(_ENDS, method.name)
         for node in ast.walk(method)
         if isinstance(node, (ast.Assign, ast.AugAssign))
         for target in (node.targets if isinstance(node, ast.Assign) else [node.target])

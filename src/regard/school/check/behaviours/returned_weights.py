@@ -16,7 +16,6 @@ from regard.school.check.behaviours.sizes import is_formula_of
 from regard.school.check.compare.experiment import Experiment
 from regard.school.check.explain.mistake_lines import return_line, steps_of
 from regard.school.check.learner_code.protocol import CallJob, Run
-from regard.school.check.learner_code.subject import run_function
 from regard.school.check.learner_code.text_hints import stated
 from regard.school.check.verdict import Finding, known
 from regard.support.vocabulary import WEIGHTS_FLAGS
@@ -40,8 +39,20 @@ MEAN = known(
     "return self.out_proj(context), weights  # (B, heads, T, S)",
     "weights",
 )
-# Of what is returned, a docstring says that it is the weights, or that there is one map for each head.
-_RETURNS = r"(?im)^.*\b(returns?|retorna|devuelve|renvoie|retourne|gibt|restituisce|zwraca|возвращает)\b.*"
+DROPPED = known(
+    "returned weights are after dropout",
+    "In training, dropout sets some to 0 and enlarges the others: the rows of what is left do not sum to 1.",
+    "return self.dropout(weights) @ values, weights",
+    "weights",
+)
+# Of what is returned, a docstring says that it is the weights, that their rows sum to 1, or that every head has a map.
+_RETURNS = (
+    r"(?im)^.*(\b(returns?|retorna|devuelve|renvoie|retourne|gibt|restituisce|zwraca|возвращает)\b|\bforward\(.*->).*"
+    r'(?:(?<!""")\n(?!\s*$).+)*'  # up to an empty line
+)
+_SUMS = r"(?i)before (the )?dropout|without dropout|\bsums? (up )?to (1|one)\b|\bprobability distribution"
+_EVERY_HEAD = r"(?i)\b(maps?|weights|matri(x|ces)) (per|(for|of) (each|every)) head|per-head (\w+ )?(maps?|weights)"
+_MEAN = r"(?i)mean|averag|m[eéo]di|mittel|moyen|promed"
 _WEIGHTS = r"(?i)weights|probabilit|attention maps?\b|pesos|poids|gewichte|pesi\b|веса"
 _BY_HEAD = r"\(\s*\w+\s*,\s*\w+\s*,\s*(\w+)\s*,\s*\w+\s*\)"
 _SCORES = r"(?i)return\b[^\n]*(score|logit|sim\b|\bqk\b|energy|dots|bias)|[\"']\w*(score|logit)s?\w*[\"']\s*[:\]]"
@@ -56,13 +67,25 @@ def returned_weights(result: Experiment) -> Iterator[Finding]:
     if not is_formula_of(result):
         if not result.is_right:
             raise NotOffered  # wrong weights are returned of a wrong layer
-        if not all(bool((one >= 0).all()) and same(one.sum(-1), torch.ones_like(one[..., 0]), CLOSE) for one in maps):
+        if not all(_sums_to_one(one) for one in maps):
             raise NotChecked("their rows do not sum to 1")
         return
-    steps = steps_of(result.case, (), result.out)
     line = return_line(result.subject.source, result.seen.with_lines)
-    findings = (_compared(result, steps, one, line) for one in maps)
+    steps = steps_of(result.case, (), result.out)
+    findings = [_compared(result, steps, one, line) for one in maps]
+    if any(not _sums_to_one(one) for run in _runs(result, train=True) for one in _maps(result, run)):
+        is_said = re.search(_SUMS, _said(result)) is not None
+        findings += [DROPPED.found("In train(), their rows do not sum to 1.", line)] if is_said else []
     yield from [one for one in findings if one is not None][:1]
+
+
+def _sums_to_one(one: Tensor) -> bool:
+    return bool((one >= 0).all()) and same(one.sum(-1), torch.ones_like(one[..., 0]), CLOSE)
+
+
+def _said(result: Experiment) -> str:
+    """What the text of the code says of what is returned."""
+    return "\n".join(match[0] for match in re.finditer(_RETURNS, stated(result.text, "")))
 
 
 def _compared(result: Experiment, steps: dict[str, Tensor], one: Tensor, line: int) -> Finding | None:
@@ -70,11 +93,12 @@ def _compared(result: Experiment, steps: dict[str, Tensor], one: Tensor, line: i
     forms, heads = [form for form in _forms(steps["weights"]) if form.shape == one.shape], steps["weights"].unbind(1)
     if not forms:
         raise NotChecked(f"of the shape {tuple(one.shape)}")
-    said = "\n".join(match[0] for match in re.finditer(_RETURNS, stated(result.text, "")))
+    said, documented = _said(result), "".join(result.text.split('"""')[1::2])
     if any(same(form, one, CLOSE) for form in forms):
         is_mean = len(heads) > 1 and one.dim() == 3 and same(steps["weights"].mean(1), one, CLOSE)
-        is_said = re.search(_BY_HEAD, said) and not re.search(r"(?i)mean|averag|m[eéo]di|mittel|moyen|promed", said)
-        return MEAN.found(f"They are the mean of {len(heads)} heads.", line) if is_mean and is_said else None
+        is_said = re.search(_BY_HEAD, said) or re.search(_EVERY_HEAD, documented)
+        is_wrong = is_mean and is_said and not re.search(_MEAN, said + documented)
+        return MEAN.found(f"They are the mean of {len(heads)} heads.", line) if is_wrong else None
     if any(same(head, one, CLOSE) for head in heads if head.shape == one.shape):
         return ONE_HEAD.found(f"They are those of one of {len(heads)} heads.", line)
     what = _wrong_form(result, steps, one)
@@ -82,14 +106,15 @@ def _compared(result: Experiment, steps: dict[str, Tensor], one: Tensor, line: i
     return None if is_named and what.startswith("They are the scores") else NOT_USED.found(what, line)
 
 
-def _runs(result: Experiment) -> list[Run]:
+def _runs(result: Experiment, train: bool = False) -> list[Run]:
     """As it is called, with every flag that asks for weights, and with a dropout that must not act in eval()."""
     flags = {name: {"value": True} for name in call_arguments(result) if name in WEIGHTS_FLAGS}
     call = result.call.as_json()
     calls: list[CallJob] = [call, {"args": call["args"], "kwargs": {**call["kwargs"], **flags}, "fresh": True}]
     calls = calls[: 2 if flags else 1]
-    runs = run_function(result.subject, result.job(calls=calls), result.tensors).runs
-    return [*runs, *result.with_dropout(1, calls=calls).runs]
+    if train:
+        return result.with_dropout(1, calls=calls, train=True).runs
+    return [*result.run(calls=calls).runs, *result.with_dropout(1, calls=calls).runs]
 
 
 def _maps(result: Experiment, run: Run) -> list[Tensor]:

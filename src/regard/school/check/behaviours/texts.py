@@ -23,7 +23,7 @@ STRIDED = known(
 )
 
 
-@behaviour("equal tokens")
+@behaviour("equal tokens", of_functions=True)
 def equal_tokens(result: Experiment) -> Iterator[Finding]:
     """Two tokens of a text that are the same, and a text of nothing but one token."""
     if not is_formula_of(result):

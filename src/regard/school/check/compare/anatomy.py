@@ -7,9 +7,10 @@ parameters are called and however they are kept. What the formula then says of t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, permutations, product
+from itertools import permutations, product
 from typing import Any
 
 import torch
@@ -34,6 +35,7 @@ from regard.school.check.learner_code.text_hints import names_positions
 
 _PRIMES = (29, 37, 43, 53, 67, 83, 101, 131)
 _MOST_WIDTH = 110
+_WORDS = ("values", "queries", "keys")
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class Made:
     is_normed: bool = False
     place: KeptAt | None = None  # where the matrix is kept
     composed: float = 0.0  # by what the product of two matrices is multiplied, where the matrix is one; else 0
+    over: str = ""  # what it is normalised over, where that is not its vectors
     has_own_bias: bool = True  # what is added is kept, too, or is 0, or depends on the position
 
     @property
@@ -55,6 +58,11 @@ class Made:
     def is_composed(self) -> bool:
         """Is the matrix a product of two?"""
         return self.composed != 0
+
+    @property
+    def is_kept(self) -> bool:
+        """Is the matrix one that the layer keeps, or a product of two?"""
+        return self.place is not None or self.is_composed
 
 
 @dataclass(frozen=True)
@@ -73,6 +81,11 @@ class Anatomy:
     seen: Observation
     x: Tensor  # (B, T, E), what was passed
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def scale(self) -> Tensor:
+        """By what the products of queries and keys are multiplied, (H,)."""
+        return self.scoring.factor * self.queries.factor * self.keys.factor
 
 
 def dissect(result: Experiment) -> Anatomy | str:
@@ -165,16 +178,18 @@ class _Reader:
     def _projected(self, head: RunHeads, own: list[int]) -> tuple[dict[str, Made], Base] | str:
         """How queries, keys and values are made, and of what; or what is not made of each token alone."""
         reason, first = "", None
-        groups = (base for one in self._norms("GroupNorm") for base in maps.group_norms(self.x, *one))
-        for base in chain(maps.bases(self.x, self._norms()), groups):
-            parts = {word: self._made_by(head, word, own, base) for word in ("values", "queries", "keys")}
-            if missing := [word for word, made in parts.items() if made is None]:
+        kept: dict[str, tuple[Made, Base]] = {}  # by the word, where the weights are found
+        for base in maps.bases(self.x, self._norms(), self._norms("GroupNorm")):
+            found = {word: made for word in _WORDS if (made := self._made_by(head, word, own, base)) is not None}
+            if missing := [word for word in _WORDS if word not in found]:
                 reason = reason or f"its {missing[0]} are not made of each token alone, by a matrix"
                 continue
-            found = {word: made for word, made in parts.items() if made is not None}
             first = first or (found, base)
-            if all(made.place or made.is_composed for made in found.values()):
+            kept |= {word: (made, base) for word, made in found.items() if made.is_kept and word not in kept}
+            if all(made.is_kept for made in found.values()):
                 return found, base
+        if len(kept) == len(_WORDS) and self.result.call.texts > 1 and kept["keys"][1] is kept["values"][1]:
+            return {word: made for word, (made, _) in kept.items()}, kept["queries"][1]  # each text has its own norm
         return first or reason
 
     def _norms(self, kind: str = "Norm") -> list[tuple[Tensor, Tensor | None]]:
@@ -183,11 +198,21 @@ class _Reader:
         names = [n for n, owner in owners.items() if owner.endswith(kind) and n.endswith("weight")]
         weights = self.index.weights
         fitting = [n for n in names if n in weights and tuple(weights[n].shape) == (self.x.shape[-1],)]
-        return [(weights[n], weights.get(n.removesuffix("weight") + "bias")) for n in fitting]
+        own = [n for n in weights if kind == "Norm" and re.search(r"(?i)gamma|gain|scale|norm|\bg$", n)]
+        own = [n for n in own if n not in names and tuple(weights[n].shape) == (self.x.shape[-1],)]
+        known = [(weights[n], weights.get(n.removesuffix("weight") + "bias")) for n in fitting]
+        return known + [(t, None) for n in own for t in (weights[n], 1 + weights[n])]
+
+    def _numbers(self) -> list[float]:
+        """The numbers that the layer keeps, such as a scale."""
+        attributes = self.result.observation.contents.get("attributes", {})
+        return list({float(v): None for v in attributes.values() if type(v) in (int, float) and v > 0})
 
     def _caps(self) -> list[float]:
-        attributes = self.result.observation.contents.get("attributes", {})
-        return [float(v) for v in attributes.values() if type(v) in (int, float) and v > 0]
+        """The numbers by which the scores may be bounded: those that are kept, and those of the text."""
+        written = [float(v) for v in re.findall(r"(?<![\w.])\d+(?:\.\d*)?\b", self.result.text)[:60]]
+        is_bounded = any(call.name == "tanh" for call in self.seen.forward)
+        return list(dict.fromkeys([*self._numbers(), *(v for v in written if v > 1)])) if is_bounded else []
 
     def _made_by(self, head: RunHeads, word: str, own: list[int], base: Base) -> Made | None:
         """How the queries, keys or values of some heads are made; of a loop, head by head."""
@@ -204,13 +229,7 @@ class _Reader:
         """How a tensor (B, H, T, D) is made of tokens."""
         direct = fit_affine(t, base.tokens, self.tolerance)
         if direct is not None:
-            direct, D = maps.without_flat(direct, base), t.shape[-1]
-            factors = (1.0, D**-0.5, D**-0.25, D**0.5, 1 / D)
-            place = self._place(direct, base, factors)
-            composed = 0.0 if place else self.index.find_product(direct.weight[0].flatten(0, 1))
-            biases = direct.bias[0] if place is None else direct.bias[0] / place.factor
-            is_own = direct.has_positions or not bool((biases.abs() > 1e-9).any()) or base.flat is not None or not place
-            return Made(direct, False, place, composed, is_own or self.index.find(biases) is not None)
+            return self._made_directly(maps.without_flat(direct, base), base)
         before = [n for n in sorted(calls_before(self.seen.recorded, number), reverse=True) if n >= self.seen.built]
         shaped = [u for n in before if (u := _as_heads(self.seen.recorded[n].value, t.shape)) is not None]
         linear = [(u, one) for u in shaped if (one := fit_affine(u, base.tokens, self.tolerance)) is not None]
@@ -220,7 +239,24 @@ class _Reader:
             for n in shaped[:12]:
                 if maps.normed(n, u, self.tolerance) and (turned := _turned(t, n, self.tolerance)) is not None:
                     return Made(turned, True, self._place(one, base))
+        for u, one in linear[::-1][:4]:  # the first that were made
+            for n in (t, *shaped[:12]):
+                over = maps.normed_over(n, u, self.tolerance)
+                if over and (n is t or _turned(t, n, self.tolerance) is not None):
+                    return Made(one, True, self._place(one, base), over=over)
         return None
+
+    def _made_directly(self, direct: Affine, base: Base) -> Made:
+        """What a matrix alone makes: where it is kept, or whether it is a product of two."""
+        D = direct.weight.shape[2]
+        factors = [1.0, D**-0.5, D**-0.25, D**0.5, 1 / D, *(f for v in self._numbers() for f in (v, v**-0.5))]
+        place = self._place(direct, base, factors)
+        composed = 0.0 if place else self.index.find_product(direct.weight[0].flatten(0, 1))
+        if not place and not composed and (rows := self.index.with_products.find(direct.weight[0], factors[:2])):
+            composed = rows.factor
+        biases = direct.bias[0] if place is None else direct.bias[0] / place.factor
+        is_own = direct.has_positions or not bool((biases.abs() > 1e-9).any()) or base.flat is not None or not place
+        return Made(direct, False, place, composed, "", is_own or self.index.find(biases) is not None)
 
     def _place(self, found: Affine, base: Base, factors: Sequence[float] = (1.0,)) -> KeptAt | None:
         """Where a matrix is kept; of what a layer norm hides, nothing is asked."""
@@ -290,7 +326,7 @@ def _made_together(each: Sequence[Made]) -> Made:
     numbers = tuple(number for place in places for number in place.places)
     place = KeptAt(each[0].factor, names, numbers) if len(places) == len(each) else None
     composed, is_own = min(one.composed for one in each), all(one.has_own_bias for one in each)
-    return Made(joined, each[0].is_normed, place, composed, is_own)
+    return Made(joined, each[0].is_normed, place, composed, each[0].over, is_own)
 
 
 def _own_keys(head: RunHeads, T: int) -> list[int] | None:
@@ -335,6 +371,18 @@ def _turned(t: Tensor, n: Tensor, tolerance: float) -> Affine | None:
     if len({len(one.weight) for one in found}) > 1:
         return None
     return Affine(torch.cat([one.weight for one in found], 1), torch.cat([one.bias for one in found], 1))
+
+
+def turns_no_pairs(found: Affine) -> bool:
+    """Is each number made of two as by an angle, cos · a + sin · b, and the two of a pair not by the same angle?"""
+    first = found.weight[:1]
+    turns = found.weight[1:] @ torch.linalg.pinv(first)  # (P - 1, H, D, D)
+    if not is_close(turns @ first, found.weight[1:], 1e-5):
+        return False
+    of_two = (turns.abs() > 1e-6).sum(-1) <= 2
+    by_angles = (turns.square().sum(-1) - 1).abs() < 1e-5
+    eye = torch.eye(turns.shape[-1], dtype=turns.dtype).expand_as(turns)
+    return bool(of_two.all()) and bool(by_angles.all()) and not is_close(turns @ turns.mT, eye, 1e-4)
 
 
 def is_relative(queries: Affine, keys: Affine) -> bool:

@@ -12,14 +12,15 @@ import torch
 from regard.mistakes.formula import Formula
 from regard.mistakes.search import LARGEST, TOLERANCE, explanations_of_size
 from regard.school.check.compare import constructor_arguments as arguments
-from regard.school.check.compare.attention_functions import function_experiment
-from regard.school.check.compare.call_forms import LAYOUTS, mask_argument
-from regard.school.check.compare.experiment import Attempt, Experiment, experiment
+from regard.school.check.compare.attention_functions import NO_OUTPUT, function_experiment
+from regard.school.check.compare.call_forms import LAYOUTS, mask_argument, mask_of
+from regard.school.check.compare.experiment import WRONG_SHAPE, Attempt, Experiment, experiment
 from regard.school.check.compare.extensions import is_same_for_another_text, with_extension
 from regard.school.check.compare.recipes import known_recipe
 from regard.school.check.compare.run_reading import with_mask_read, with_run_reading
+from regard.school.check.learner_code.protocol import Failure
 from regard.school.check.learner_code.subject import Subject, is_function, run_function
-from regard.school.check.learner_code.text_hints import names_a_mask_of_tokens, stated
+from regard.school.check.learner_code.text_hints import names_a_mask_of_tokens, names_rotary, stated, with_header
 from regard.school.check.request import Request
 from regard.support.hidden_scores import HIDES_IN_EXAMPLE
 from regard.traces.arrangements import arranged
@@ -38,8 +39,9 @@ def first_attempt(subject: Subject, request: Request) -> Attempt:
         if known_recipe(subject).is_square and not isinstance(result, Experiment) and sizes != probes[-1]:
             continue  # it was tried at such sizes, and cannot run there
         has_run = has_run or isinstance(result, Experiment)
-        first = first or result
-        if result.is_explained or (first is result and isinstance(result, Experiment)):
+        if first is None or (isinstance(first, Experiment) and isinstance(result, Experiment)):
+            first = result  # of a rotary layer, that at even sizes
+        if result.is_explained or (first is result and _is_read_well(result, sizes)):
             return result
         if result.problem or subject.is_built:
             return first
@@ -47,10 +49,16 @@ def first_attempt(subject: Subject, request: Request) -> Attempt:
     return first
 
 
+def _is_read_well(result: Attempt, sizes: arguments.ProbeSizes) -> bool:
+    """Did it run, and not at odd sizes where half of a head, or a quarter, is rotated?"""
+    is_odd = sizes.head_dim % 2 and not sizes.kv_heads and names_rotary(result.text)
+    return isinstance(result, Experiment) and not is_odd
+
+
 def _function_attempt(subject: Subject, request: Request) -> Attempt:
     """At the first sizes; at even ones where it fails there."""
-    first = _with_or_without_mask(subject, request.probes[0], request)
-    other = None if first.failed is None else _with_or_without_mask(subject, request.probes[1], request)
+    first = _extended(_with_or_without_mask(subject, request.probes[0], request))
+    other = None if first.failed is None else _extended(_with_or_without_mask(subject, request.probes[1], request))
     return other if isinstance(other, Experiment) else first
 
 
@@ -74,7 +82,8 @@ def at_even_sizes(subject: Subject, request: Request) -> Experiment | None:
 
 def attempt_with_mask(result: Experiment) -> Experiment | None:
     """The same layer, called with a mask over the future, where it takes a mask."""
-    if mask_argument(result.subject.described) is None or names_a_mask_of_tokens(result.text):
+    mask = mask_of(result.subject)
+    if mask is None or names_a_mask_of_tokens(result.text, mask):
         return None
     if result.case.causal and not any("no causal mask" in one for one in result.names):
         return None
@@ -83,7 +92,8 @@ def attempt_with_mask(result: Experiment) -> Experiment | None:
     masked = _attempt(result.subject, result.sizes, 0, result.request, masked=True, most=_most(result))
     if result.extension is not None:
         masked = _extended(masked)
-    return masked if isinstance(masked, Experiment) else None
+    is_told = mask_argument(result.subject.described) is not None or masked.is_explained
+    return masked if isinstance(masked, Experiment) and is_told else None
 
 
 def _most(result: Experiment) -> int:
@@ -122,9 +132,23 @@ def other_attempts(result: Experiment) -> Iterator[Attempt]:
         yield other
 
 
+def is_right_at(result: Experiment, T: int) -> bool:
+    """Is it the formula for texts of so many tokens?"""
+    sizes = replace(result.sizes, T=T, context_length=max(T, result.sizes.context_length))
+    square = result.case.x.shape[-1] == result.case.width
+    other = _attempt(result.subject, sizes, 7, result.request, square=square, masked=bool(result.call.mask), most=0)
+    return isinstance(other, Experiment) and other.is_right
+
+
 def is_confirmed(result: Experiment) -> bool:
-    """Is the explanation the same at other sizes, with other weights?"""
-    other = next((one for one in other_attempts(result) if isinstance(one, Experiment)), None)
+    """Is the explanation the same at other sizes, with other weights? Keys that are not transposed run at one only."""
+    others = (one for one in other_attempts(result) if isinstance(one, Experiment))
+    if not any("keys not transposed" in names for names in result.names):
+        other = next(others, None)
+    elif (other := next((one for one in others if one.call.layout == result.call.layout), None)) is None:
+        square, masked = result.case.x.shape[-1] == result.case.width, bool(result.call.mask)
+        again = _attempt(result.subject, result.sizes, 7, result.request, square=square, masked=masked)
+        other = again if isinstance(again, Experiment) else None
     return other is not None and agrees_elsewhere(result, other)
 
 
@@ -156,11 +180,24 @@ def _with_or_without_mask(
 ) -> Attempt:
     """Without a mask; with one, where the code fails without."""
     result = _attempt(subject, sizes, 0, request, square=square)
-    mask = mask_argument(subject.described)
-    if result.failed is None or mask is None or not _is_required(subject, mask):
+    mask = mask_of(subject)
+    if is_function(subject) and mask is not None and result.problem == NO_OUTPUT:
+        return _returns_with_a_mask_only(result, mask)
+    by_text = mask_argument(subject.described) is None
+    if mask is None or not _is_required(subject, mask) or (result.failed is None and not by_text):
         return result
     masked = _attempt(subject, sizes, 0, request, square=square, masked=True)
+    if by_text and not masked.is_explained:  # it may be another mask than was tried
+        return replace(result, failed=None, problem=request.ask_for_value(mask))
     return masked if isinstance(masked, Experiment) else result
+
+
+def _returns_with_a_mask_only(result: Attempt, mask: str) -> Attempt:
+    """A function that gives its output where a mask is passed, and nothing without one."""
+    masked = _attempt(result.subject, result.sizes, 0, result.request, masked=True)
+    if not masked.is_explained or _is_required(result.subject, mask):
+        return result
+    return replace(result, problem="", failed=Failure(WRONG_SHAPE, f"Without {mask}, it returns no output."))
 
 
 def _is_required(subject: Subject, name: str) -> bool:
@@ -186,7 +223,8 @@ def _extended(result: Attempt) -> Attempt:
 
 def _is_scaled_otherwise(result: Experiment) -> bool:
     """Is another scale the only difference, and does the code say that it is meant, as in T5 or with muP?"""
-    said = stated(result.subject.source, result.subject.described["name"])
+    source = result.subject.source
+    said = with_header(source, stated(source, result.subject.described["name"]))
     return not is_function(result.subject) and any(
         len(variant) == 1 and variant[0].step == "scale" and bool(re.search(variant[0].announced or "$^", said))
         for variant in result.variants or ()

@@ -15,7 +15,7 @@ from regard.school.check.compare.constructor_arguments import CONTEXT, ProbeSize
 from regard.school.check.learner_code.construction import tensor_names
 from regard.school.check.learner_code.protocol import ArgumentFacts, CallJob, Description, ModuleContents
 from regard.school.check.learner_code.subject import Subject
-from regard.school.check.learner_code.text_hints import names_positions, own_text
+from regard.school.check.learner_code.text_hints import attention_roles, mask_shows, names_positions, own_text
 from regard.school.check.request import Request
 from regard.support import vocabulary as words
 
@@ -46,10 +46,13 @@ _LAYOUTS = {
     "rows, channels first": _Layout(lambda x: x.permute(2, 0, 1)[None], "1CBT", lambda t: t[0].permute(1, 2, 0)),
     "columns, channels first": _Layout(lambda x: x.permute(2, 1, 0)[None], "1CTB", lambda t: t[0].permute(2, 1, 0)),
     "heads apart": _Layout(lambda x: x[:, None], "B1TC", lambda t: t.transpose(1, 2).flatten(2)),
+    "heads behind": _Layout(lambda x: x[:, :, None], "BT1C", lambda t: t.flatten(2)),
 }
-LAYOUTS = tuple(_LAYOUTS)[:3]  # that are always tried; "heads apart", (B, H, T, D), is also for functions of q, k, v
-MORE_LAYOUTS = tuple(_LAYOUTS)[3:]
+LAYOUTS = tuple(_LAYOUTS)[:3]  # that are always tried
+MORE_LAYOUTS = tuple(_LAYOUTS)[3:-1]
+HEADS_APART = tuple(_LAYOUTS)[-2:]  # (B, H, T, D) and (B, T, H, D), for functions of q, k, v
 # Values for arguments that forward requires, by what their names say: the first that runs is taken.
+_ANYTHING = ("x", {"value": None}, "shows: True", "shows: True, (B, T)", "lengths", {"value": 0})
 MOST_CHOICES = 40
 _SOURCES = (*words.KEY_SOURCES, "memory", "encoder_output", "encoder_states", "enc", "source", "src", "ctx", "kv_input")
 _SHOWS = ("shows: True", "shows: 0", "shows: False", "shows: 1")
@@ -86,6 +89,7 @@ class CallForm:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     layout: str = LAYOUTS[0]
     mask: str = ""  # the form of the mask; "" where none is passed
+    returns: str = ""  # the layout of its output, where that is another
 
     @property
     def names(self) -> list[str]:
@@ -103,15 +107,16 @@ class CallForm:
 
     def outputs(self, tensors: Sequence[Tensor], B: int, T: int) -> list[Tensor]:
         """The tensors of a result that may be the output, as (B, T, width): the first of each shape."""
+        layout = self.returns or self.layout
         first = {t.shape: t for t in reversed(tensors) if t.is_floating_point()}
         rows, columns = ProbeSizes(T=T).grid
-        sizes = {"B": B, "T": T, "H": rows, "W": columns, "1": None if self.layout == "heads apart" else 1}
-        known = [(axis, sizes[name]) for axis, name in enumerate(_LAYOUTS[self.layout].axes) if sizes.get(name)]
+        sizes = {"B": B, "T": T, "H": rows, "W": columns, "1": None if layout in HEADS_APART else 1}
+        known = [(axis, sizes[name]) for axis, name in enumerate(_LAYOUTS[layout].axes) if sizes.get(name)]
 
         def fits(t: Tensor) -> bool:
-            return t.dim() == len(_LAYOUTS[self.layout].axes) and all(t.shape[axis] == size for axis, size in known)
+            return t.dim() == len(_LAYOUTS[layout].axes) and all(t.shape[axis] == size for axis, size in known)
 
-        return [_LAYOUTS[self.layout].back(t) for t in tensors if first.get(t.shape) is t and fits(t)]
+        return [_LAYOUTS[layout].back(t) for t in tensors if first.get(t.shape) is t and fits(t)]
 
 
 def inputs(x: Tensor) -> dict[str, Tensor]:
@@ -171,7 +176,29 @@ def mask_forms(visible: Tensor, dtype: torch.dtype, B: int) -> dict[str, Tensor]
 
 def mask_argument(described: Description) -> str | None:
     """The name of forward's argument for a mask."""
-    return next((p["name"] for p in described["call"] if p["name"].lower() in MASK), None)
+    names = [p["name"] for p in described["call"]]
+    roles = attention_roles(names, "") or {}  # of a function, M may be a memory
+    return next((name for name in names if name.lower() in MASK and name not in roles), None)
+
+
+def mask_of(subject: Subject) -> str | None:
+    """The same; of a function, also an argument that its text calls a mask, or of which it says what True hides."""
+    described = subject.described
+    named = mask_argument(described)
+    if named is not None or "build" in described:
+        return named
+    text = own_text(subject.source, described["name"])
+    free = [p["name"] for p in positional(described["call"])[1:] if p["required"] or p["default"] is None]
+    return next((name for name in free if _is_called_a_mask(name, text)), None)
+
+
+def _is_called_a_mask(name: str, text: str) -> bool:
+    called = (
+        rf"(?i)\b{re.escape(name)}\b`*( \([^)]*\))?\s*[:=-]?\s*((an?|the|optional|float|bool|boolean|additive) )*mask\b"
+    )
+    is_seen = re.fullmatch(r"(?i)valid|visible|allowed|keep|permitted|can_see|may_attend", name)
+    docstrings = "".join(text.split('"""')[1::2])
+    return re.search(called, docstrings) is not None or (is_seen is not None and mask_shows(text, name) is not None)
 
 
 def positional(arguments: Sequence[ArgumentFacts]) -> list[ArgumentFacts]:
@@ -215,7 +242,7 @@ def choices_of_values(described: Description) -> Iterator[dict[str, Any]]:
     """Values for the arguments that forward requires beside the first, the likeliest first."""
     required = _required(positional(described["call"]), False)[1:]
     sources = [p["name"] for p in positional(described["call"]) if p["name"] in _SOURCES and not p["required"]]
-    options = [options_of(name) or ("x", {"value": None}, "shows: True", "lengths", {"value": 0}) for name in required]
+    options = [options_of(name) or _ANYTHING for name in required]
     options = [one[: 24 if len(required) < 3 else 4] for one in options][:5]
     ranked = sorted(product(*(range(len(one)) for one in options)), key=lambda ranks: (sum(ranks), ranks))
     for ranks in ranked[:MOST_CHOICES]:
@@ -240,7 +267,8 @@ def expects_causal(subject: Subject, contents: ModuleContents, request: Request)
         return request.causal
     described, attributes = subject.described, contents.get("attributes", {})
     name = described["name"].lower()
-    if flags := [value for flag, value in attributes.items() if flag in ("causal", "is_causal")]:
+    flags = [value for flag, value in attributes.items() if flag in ("causal", "is_causal")]
+    if flags and (not subject.source or "causal" in subject.source):  # a configuration of ours has every field
         return bool(flags[0])
     if any(word in name for word in ("bidirectional", "encoder", "cross", "unmasked", "vit", "bert")):
         return None

@@ -8,10 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import eq
 from typing import Any
 
 from regard.school.check.learner_code.config_reads import config_reads
 from regard.school.check.learner_code.protocol import ArgumentFacts, Description
+from regard.school.check.learner_code.text_hints import own_text
 from regard.support import vocabulary as words
 from regard.support.vocabulary import BIAS, WIDTH_IN, WIDTH_OUT
 
@@ -67,7 +69,7 @@ KV_HEADS = (*words.KV_HEADS, *words.KV_HEADS_TOO)
 CONTEXT = (*words.CONTEXT, *words.CONTEXT_TOO)
 DROPOUT = (*words.DROPOUT, *words.DROPOUT_TOO)
 CAUSAL = (*words.CAUSAL, *words.CAUSAL_TOO)
-CONFIG = ("config", "cfg", "args", "params", "conf", "hparams", "c", "opt", "settings")
+CONFIG = ("config", "cfg", "args", "params", "conf", "hparams", "opt", "settings")
 
 # The role of every known name; where two lists have a name, the first.
 ROLES: dict[str, str] = {
@@ -82,8 +84,10 @@ ROLES: dict[str, str] = {
             ("head_dim", HEAD_DIM),
             ("context_length", CONTEXT),
             ("dropout", DROPOUT),
+            ("kept", words.KEPT),
             ("bias", BIAS),
             ("causal", CAUSAL),
+            ("theta", words.ROTARY_BASE),
             ("vocab_size", words.VOCABULARY),
             ("num_layers", words.LAYERS),
             ("d_ff", words.INNER_WIDTH),
@@ -96,7 +100,7 @@ ROLES: dict[str, str] = {
     for name in names
 }
 KEEP = "keep"  # the role of an argument that keeps its default
-_FLAGS = ("bias", "causal")  # which keep their default
+_KEPT = ("bias", "causal", "theta")  # which keep their default
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,8 @@ class Setting:
     path: tuple[str, ...]
     required: bool = True
     told: str = ""  # its role, where something else than its name says it
+    default: Any = None  # None where it has none, or it is not known
+    is_made: bool = False  # it may be a property: the configuration is known, and does not take it
 
     @property
     def key(self) -> str:
@@ -115,12 +121,16 @@ class Setting:
     @property
     def role(self) -> str:
         """What it is, by its name; "" where that says nothing."""
-        name = self.path[-1]
-        if self.told or (name in CONFIG and name != "c"):
+        if self.told or self.path[-1] in CONFIG:
             return self.told or "config"
+        return KEEP if self.named in _KEPT and not self.required else self.named
+
+    @property
+    def named(self) -> str:
+        """The role that its name has; "" where it has none."""
+        name = self.path[-1]
         snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().strip("_")
-        role = ROLES.get(name) or ROLES.get(snake, "")
-        return KEEP if role in _FLAGS and not self.required else role
+        return ROLES.get(name) or ROLES.get(snake, "")
 
     @property
     def likely_role(self) -> str:
@@ -146,7 +156,7 @@ def takes(described: Description, names: tuple[str, ...]) -> bool:
 
 def has_config(described: Description) -> bool:
     """Is it built with one object for all settings?"""
-    named = any("fields" in p or (p["name"] in CONFIG and p["name"] != "c") for p in described.get("build", ()))
+    named = any("fields" in p or p["name"] in CONFIG for p in described.get("build", ()))
     return named and not takes(described, (*WIDTH, *WIDTH_IN))
 
 
@@ -158,30 +168,47 @@ def shares_key_heads(described: Description, source: str, roles: Mapping[str, st
 
 def settings_of(described: Description, source: str) -> list[Setting]:
     """The arguments of a constructor; in place of a configuration, its fields."""
-    return [one for p in described.get("build", ()) for one in _settings(p, source)]
+    taken = [p for p in described.get("build", ()) if p["kind"] != "VAR_POSITIONAL"]
+    return [one for p in taken for one in _settings(p, source, described["name"])]
 
 
-def _settings(p: ArgumentFacts, source: str) -> Iterator[Setting]:
-    if p["kind"].startswith("VAR_"):
+def _settings(p: ArgumentFacts, source: str, name: str) -> Iterator[Setting]:
+    if p["kind"] == "VAR_KEYWORD":  # **options are read as a configuration is
+        reads = config_reads(own_text(source, name), p["name"])
+        yield from (Setting((one,), required=False) for one in reads if one in ROLES)
         return
     own = {one.path: one for one in _own_fields(p)}
-    is_number = p["name"] in ROLES or not (p["required"] or "fields" in p)
+    is_used = p["name"] in CONFIG and re.search(
+        rf"\b{p['name']} (or|is None|is not None)\b", source
+    )  # where it is given
+    is_number = p["name"] in ROLES or not (p["required"] or "fields" in p or is_used)
     reads = {} if is_number else config_reads(source, p["name"])
+    if random := _random_role(reads):
+        yield Setting((p["name"],), p["required"], random)
+        return
     if not p.get("fields"):
-        yield Setting((p["name"],), p["required"], "config" if reads else "")
+        yield Setting((p["name"],), p["required"], "config" if reads else "", p["default"])
     else:
         yield from own.values()
     for read, is_required in reads.items():
         path = (p["name"], *read.split("."))
-        is_inside = any(path[: len(one)] == one or one[: len(path)] == path for one in own if len(one) > 1)
+        is_inside = any(all(map(eq, path, one)) for one in own if len(one) > 1)  # one begins with the other
         if not is_inside and (is_required or path[-1] in ROLES):
-            yield Setting(path, is_required and not p.get("fields"))
+            has_fields = bool(p.get("fields"))
+            yield Setting(path, is_required and not has_fields, is_made=has_fields)
+
+
+def _random_role(reads: Mapping[str, bool]) -> str:
+    """The role of what is asked for random numbers; "" where it is something else. NumPy has an old way and a new."""
+    if {"randn", "rand", "randint", "random_sample"} & {*reads}:
+        return "RandomState"
+    return "default_rng" if {"normal", "standard_normal", "uniform", "random", "integers"} & {*reads} else ""
 
 
 def _own_fields(p: ArgumentFacts, path: tuple[str, ...] = ()) -> Iterator[Setting]:
     path = (*path, p["name"])
     if not p.get("fields"):
-        yield Setting(path, p["required"])
+        yield Setting(path, p["required"], default=p["default"])
     for one in p.get("fields", ()):
         yield from _own_fields(one, path)
 
@@ -278,14 +305,15 @@ _LIKE = (
     (r"bias", "bias"),
     (r"kv.*head|head.*kv|group", "num_kv_heads"),
     (r"(dim|size|width|d).*head|head.*(dim|size|width)|^d_?[kqv]$|_[kqv]_dim", "head_dim"),
-    (r"head|^n_?h$|^h$|cabe[zc]a|k(o|oe)pf|tete|tou_?shu|atama", "num_heads"),
+    (r"head|^n_?h$|^h$|cabe[zc]a|k(o|oe)pf|tete|tou_?shu|atama|golov|glow|hlav|kafa|kepala", "num_heads"),
     (r"ctx|context|block|seq|len|pos|tokens|^t$|laenge|longi|longu|lunghe", "context_length"),
     (r"vocab", "vocab_size"),
     (r"layer|depth", "num_layers"),
     (r"ff|mlp|hidden_?mult|inner", "d_ff"),
     (r"^(d_?in|in_?d|n_?in)|input", "d_in"),
     (r"^(d_?out|out_?d|n_?out)|output", "d_out"),
-    (r"emb|dim|width|hid|model|state|feat|chan|unit|size|^n_?x$|^d_|^[cde]$|weidu|jigen|breite", "d_model"),
+    (r"emb|dim|width|hid|model|state|feat|chan|unit|size|^n_?x$|^d_|^[cde]$", "d_model"),
+    (r"weidu|jigen|breite|razmer|rozmer|wymiar|boyut|ukuran", "d_model"),
 )
 
 
@@ -314,8 +342,10 @@ def role_values(sizes: ProbeSizes, dropout: float, square: bool, roles: set[str]
         "head_dim": sizes.head_dim,
         "context_length": sizes.context_length,
         "dropout": dropout,
+        "kept": 1 - dropout,
         "bias": False,
         "causal": True,
+        "theta": 10000.0,
         "vocab_size": 19,  # of blocks and whole models, whose attention is checked
         "num_layers": 1,
         "d_ff": 23,
@@ -326,6 +356,7 @@ def role_values(sizes: ProbeSizes, dropout: float, square: bool, roles: set[str]
         "one": 1,
         "two": 2,
         "none": None,
+        **{name: {"random": name} for name in ("RandomState", "default_rng")},
     }
     return {**values, "config": {name: values[role] for name, role in ROLES.items() if role != "config"}}
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from regard.mistakes.formula import Case
-from regard.mistakes.mistake import Mistake, written_in
+from regard.mistakes.mistake import Mistake, formula_with, written_in
 from regard.mistakes.search import FINITE, LARGEST, TOLERANCE, Variant, explanations_of_size, outputs, same
 from regard.school.check.compare import call_forms as calls
 from regard.school.check.compare import constructor_arguments as arguments
@@ -22,7 +22,7 @@ from regard.school.check.compare.parameters import Assignment, Norm, find_norm
 from regard.school.check.compare.readings import input_width, readings_of
 from regard.school.check.compare.recipes import LayerRecipe, find_recipe, is_searched, known_recipe
 from regard.school.check.learner_code.protocol import DriverJob, Failure, ModuleContents, Observation
-from regard.school.check.learner_code.subject import Subject
+from regard.school.check.learner_code.subject import Subject, is_function, run_function
 from regard.school.check.learner_code.text_hints import own_text
 from regard.school.check.request import Request
 
@@ -68,6 +68,7 @@ class Attempt:
     observation: Observation = field(default_factory=Observation)
     tensors: dict[str, Tensor] = field(default_factory=dict)
     dtype: str = "float64"
+    is_numpy: bool = False  # a function of arrays
     norm: Norm | None = None  # applied to x before it is projected
     failed: Failure | None = None
     problem: str = ""  # why it could not be compared
@@ -105,7 +106,7 @@ class Attempt:
 
     def job(self, **changes: Unpack[DriverJob]) -> DriverJob:
         """A job for the driver: this layer, with these weights."""
-        return {"build": self.built.arguments, "state": True, "dtype": self.dtype, **changes}
+        return {"build": self.built.arguments, "state": True, "dtype": self.dtype, "numpy": self.is_numpy, **changes}
 
 
 @dataclass(kw_only=True)
@@ -141,6 +142,11 @@ class Experiment(Attempt):
         return self.recipe.is_square or "grid" in self.built.roles.values()
 
     @property
+    def takes_qkv(self) -> bool:
+        """Is it a function of queries, keys and values?"""
+        return is_function(self.subject) and self.case.qkv is not None
+
+    @property
     def cases(self) -> list[Case]:
         """The case; where nothing says whether it must hide the future, the other one, too."""
         is_told = self.must_hide is not None or self.case.mask is not None
@@ -148,8 +154,10 @@ class Experiment(Attempt):
 
     @cached_property
     def seen(self) -> Observation:
-        """One run of it, with its torch calls."""
-        return self.run(record=True)
+        """One run of it, with its torch calls; of a function of arrays, those before a tensor fails."""
+        seen = self.subject.run(self.job(record=True, calls=[self.call.as_json()]), self.tensors)
+        is_tried = seen.failure is not None and is_function(self.subject)
+        return replace(self.run(record=True), recorded=seen.recorded) if is_tried else seen
 
     def run(
         self, times: int = 1, tensors: Mapping[str, Tensor] | None = None, **changes: Unpack[DriverJob]
@@ -158,7 +166,9 @@ class Experiment(Attempt):
         changes.setdefault("calls", [{**self.call.as_json(), "fresh": True}] * times)
         tensors = tensors or {}
         others = self.inputs(tensors["x"], [self.call]) if "x" in tensors else {}
-        return self.subject.run(self.job(**changes), {**self.tensors, **others, **tensors})
+        job, given = self.job(**changes), {**self.tensors, **others, **tensors}
+        is_numpy = is_function(self.subject) and not job.get("gradients")  # or may be
+        return run_function(self.subject, job, given) if is_numpy else self.subject.run(job, given)
 
     def with_dropout(self, times: int, **changes: Unpack[DriverJob]) -> Observation:
         """The same with a dropout of 0.5."""
@@ -345,6 +355,7 @@ def smallest_explanation(result: Attempt, groups: Sequence[Group], most: int = L
             mistakes = result.mistakes(reading)
             matches = explanations_of_size(case, [one.out for one in outs], size, tolerance, mistakes)
             matches = [(i, variant) for i, variant in matches if _is_clear(case, outs[i], variant, tolerance)]
+            matches = [(i, variant) for i, variant in matches if not variant or not _picks_one_key(case, variant)]
             if matches:
                 first = matches[0][0]
                 return chosen(reading, case, outs[first], [variant for i, variant in matches if i == first])
@@ -360,6 +371,15 @@ def _is_clear(case: Case, output: Output, variant: Variant, tolerance: float) ->
     if output.clear is None or (not is_all_nan and bool(output.clear.isnan().any())):
         return not is_all_nan
     return any(same(one, output.clear.to(torch.float64), tolerance) for one in outputs(case, variant, FINITE))
+
+
+def _picks_one_key(case: Case, variant: Variant) -> bool:
+    """Has every query one key only, so that many mistakes give the same? A token that sees only itself is another."""
+    try:
+        weights = formula_with(variant).steps(case)["weights"]
+    except (RuntimeError, ValueError, KeyError):
+        return False
+    return bool((weights.amax(-1)[..., 1:] > 1 - 1e-6).all())
 
 
 def _shapes(seen: Observation, sizes: ProbeSizes) -> str:

@@ -31,7 +31,7 @@ _BASE = 10000.0  # of the wavelengths of rotary positions
 
 def with_extension(result: Experiment) -> Experiment:
     """The experiment explained as the formula with one extension, where that and at most one mistake explain it."""
-    if result.is_explained or not result.case.projections or result.case.reads_pieces:
+    if result.is_explained or result.case.reads_pieces or not (result.case.projections or result.case.qkv):
         return result
     for size, one in product((0, 1), list(_extensions(result, result.text))):
         if matches := explanations_of_size(one.case, [one.out], size, TOLERANCE, result.mistakes(result.reading)):
@@ -42,8 +42,8 @@ def with_extension(result: Experiment) -> Experiment:
 
 def is_same_for_another_text(result: Experiment) -> bool:
     """Does a bias or a window that was read from one text explain the output for another one, too?"""
-    case, first = result.case, result.tensors["x"]
-    if case.bias is None and (case.mask is None or result.call.mask):
+    case, first = result.case, result.tensors.get("x")
+    if first is None or (case.bias is None and (case.mask is None or result.call.mask)):
         return True  # norms, rotations and residuals are known by their numbers
     x = first.flip(0, 1) * 0.9
     outs = result.outputs(result.run(tensors=inputs(x)))
@@ -60,6 +60,9 @@ def _norm(result: Experiment) -> Norm | None:
 
 def _extensions(result: Experiment, source: str) -> Iterator[Extension]:
     """On x and on the norm of x, with and without the mask of the future where nothing says which."""
+    if "x" not in result.tensors:
+        yield from _of_function(result, source)
+        return
     calls, own, x = result.seen.forward, _norm(result), result.tensors["x"][: len(result.out)]
     has_width = x.shape == result.out.shape
     numbers = {i + result.seen.built: call.value for i, call in enumerate(calls)}
@@ -77,6 +80,15 @@ def _extensions(result: Experiment, source: str) -> Iterator[Extension]:
         for scores in _scores(calls, numbers, base, steps):
             yield from _biased(base, result.out, steps, scores, source)
             yield from _windowed(base, result, steps, scores, source)
+
+
+def _of_function(result: Experiment, source: str) -> Iterator[Extension]:
+    """What a function of q, k and v adds to the scores."""
+    numbers = {i + result.seen.built: call.value for i, call in enumerate(result.seen.forward)}
+    for base in result.cases:
+        steps = Formula().steps(base)
+        for scores in _scores(result.seen.forward, numbers, base, steps):
+            yield from _biased(base, result.out, steps, scores, source)
 
 
 def _with_other_heads(
@@ -199,7 +211,7 @@ def _windowed(
     if not is_band or not same_everywhere or (case.causal and offsets[-1] > 0):
         return
     size = 1 - offsets[0]
-    sizes = [value for name, value in result.observation.contents["attributes"].items() if names_window(name)]
+    sizes = [value for name, value in result.observation.contents.get("attributes", {}).items() if names_window(name)]
     unknown = "" if size in sizes or size - 1 in sizes else "how many, nothing here says"
     what = f"A token sees only the last {size} tokens, a window."
     yield Extension(what, replace(case, mask=visible), result.out, unknown)
@@ -255,13 +267,16 @@ def is_alibi(bias: Tensor, visible: Tensor) -> bool:
 
 
 def is_two_steps(bias: Tensor, visible: Tensor) -> bool:
-    """Has a bias (H, T, T) one number before or on the diagonal and one after it, as a mask that was added?"""
-    places = [torch.ones_like(visible[0]).triu(offset) for offset in (0, 1)]
+    """Is a bias (H, T, T) a mask that was added: one number more after the diagonal than before or on it?
 
-    def is_one_number(numbers: Tensor) -> bool:
-        return len(numbers.unique()) < 2
+    The numbers of a row may all be larger by the same number than those of another.
+    """
 
-    return all(
-        any(is_one_number(one[seen & above]) and is_one_number(one[seen & ~above]) for above in places)
-        for one, seen in zip(bias, visible, strict=True)
-    )
+    def is_step(one: Tensor, seen: Tensor, offset: int) -> bool:
+        above = torch.ones_like(seen).triu(offset)
+        rows = [(row[s & a], row[s & ~a]) for row, s, a in zip(one, seen, above, strict=True)]
+        steps = [after.mean() - before.mean() for after, before in rows if len(after) and len(before)]
+        spreads = [part - part.mean() for row in rows for part in row if len(part)]
+        return bool((torch.cat(spreads).abs() < 1e-6).all()) and all(abs(step - steps[0]) < 1e-6 for step in steps)
+
+    return all(any(is_step(one, seen, at) for at in (0, 1)) for one, seen in zip(bias, visible, strict=True))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -14,7 +15,9 @@ from torch.nn import functional as F
 
 _EXACT = 1e-7  # of the largest number
 _FLAT = 1e-4  # for a layer that computes in float32
+_RANK = 1e-10  # of the largest singular value
 _EPS = (1e-5, 1e-6, 1e-8, 1e-12, 0.0)
+WeightAndBias = tuple[Tensor, Tensor | None]  # of a norm
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,8 @@ def fit_affine(y: Tensor, x: Tensor, tolerance: float = _EXACT) -> Affine | None
     for tokens, goal in ((ones.reshape(1, B * T, -1), target.reshape(1, B * T, -1)), _by_position(ones, target)):
         if tokens.shape[1] < tokens.shape[2] + 4:
             continue
-        solution = torch.linalg.lstsq(tokens, goal).solution
+        # The driver "gelsy" errs in batches of less than full rank, as after a layer norm.
+        solution = torch.linalg.lstsq(tokens, goal, rcond=_RANK, driver="gelsd").solution
         if is_close(tokens @ solution, goal, tolerance):
             maps = solution.mT.unflatten(1, (H, D))
             return Affine(maps[..., :-1].contiguous(), maps[..., -1].contiguous())
@@ -87,8 +91,8 @@ def without_flat(found: Affine, base: Base) -> Affine:
     return Affine(found.weight - share[..., None] * base.flat, found.bias + share * level)
 
 
-def bases(x: Tensor, norms: Sequence[tuple[Tensor, Tensor | None]] = ()) -> Iterator[Base]:
-    """What projections may read; norms: the weights and biases that the norms of a layer have."""
+def bases(x: Tensor, norms: Sequence[WeightAndBias] = (), groups: Sequence[WeightAndBias] = ()) -> Iterator[Base]:
+    """What projections may read; norms: the weights and biases that the norms of a layer have; groups: group norms."""
     yield Base(x)
     width, note = x.shape[-1:], "It normalises x before it projects it."
     for weight, bias in [(None, None), *norms]:
@@ -97,9 +101,11 @@ def bases(x: Tensor, norms: Sequence[tuple[Tensor, Tensor | None]] = ()) -> Iter
             yield Base(F.layer_norm(x, width, weight, bias, eps), note, flat)
             yield Base(F.rms_norm(x, width, weight, eps), note)
         yield Base(F.rms_norm(x, width, weight), note)
+    for weight, bias in groups:
+        yield from _group_norms(x, weight, bias)
 
 
-def group_norms(x: Tensor, weight: Tensor, bias: Tensor | None) -> Iterator[Base]:
+def _group_norms(x: Tensor, weight: Tensor, bias: Tensor | None) -> Iterator[Base]:
     """Group norms of x (B, T, E), over some of its channels and all of its tokens."""
     width = x.shape[-1]
     for groups in (n for n in range(1, 33) if width % n == 0):
@@ -124,6 +130,19 @@ def normed(y: Tensor, u: Tensor, tolerance: float = _EXACT) -> bool:
             if _is_scaled(y, one, tolerance):
                 return True
     return False
+
+
+def normed_over(y: Tensor, u: Tensor, tolerance: float = _EXACT) -> str:
+    """Over what else than its vectors y (B, H, T, D) is a norm of u: the tokens, the heads or the texts; "" if none."""
+    for axis, what in ((2, "tokens"), (1, "heads"), (0, "texts")):
+        if y.shape != u.shape or u.shape[axis] < 2:
+            continue
+        centred = u - u.mean(axis, keepdim=True)
+        made = [F.normalize(u, dim=axis)]
+        made += [t * (t.square().mean(axis, keepdim=True) + eps).rsqrt() for t in (u, centred) for eps in _EPS]
+        if any(_is_scaled(y, one, tolerance) for one in made):
+            return what
+    return ""
 
 
 def _is_scaled(y: Tensor, n: Tensor, tolerance: float) -> bool:
@@ -213,6 +232,13 @@ class ParameterIndex:
                 if abs(factor) > 1e-6 and is_close(one * factor, rest, 1e-6):
                     return factor if rest is numbers and abs(factor - 1) > 1e-6 else 1.0
         return 0.0
+
+    @cached_property
+    def with_products(self) -> ParameterIndex:
+        """The same with the products of every two matrices that fit."""
+        matrices = {n: t for n, t in self.weights.items() if t.dim() == 2}
+        pairs = [(n, m) for n, a in matrices.items() for m, b in matrices.items() if n != m and a.shape[1] == len(b)]
+        return ParameterIndex({**self.weights, **{f"{n} {m}": matrices[n] @ matrices[m] for n, m in pairs}})
 
     def _place(self, factor: float, found: Tensor) -> KeptAt:
         owners = [int(self._owner[i]) for i in found]

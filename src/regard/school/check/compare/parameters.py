@@ -20,6 +20,7 @@ from regard.mistakes.formula import QKV, Projection
 from regard.mistakes.mistake import Mistake
 from regard.mistakes.search import MISTAKES
 from regard.school.check.learner_code.protocol import ModuleContents, ParameterFacts
+from regard.school.check.learner_code.text_hints import QKV_WORDS
 from regard.support import vocabulary as words
 
 APART = words.PROJECTIONS
@@ -68,12 +69,12 @@ class _Stem:
         return Projection(self.weight.t() if transposed else self.weight, self.bias)
 
     @property
-    def order(self) -> str:
-        """The order of queries, keys and values in a packed weight, as its name says it; "" where it does not."""
+    def orders(self) -> list[str]:
+        """The order of queries, keys and values in a packed weight, as its name says it; all where it does not."""
         if "query_key_value" in self.name.lower():
-            return "qkv"
+            return ["qkv"]
         letters = "".join(re.findall("[qkv]", self.name.rpartition(".")[2].lower()))
-        return letters if sorted(letters) == ["k", "q", "v"] else ""
+        return [letters] if sorted(letters) == ["k", "q", "v"] else ["".join(one) for one in permutations("qkv")]
 
     def orientations(self, d_in: int | None = None) -> tuple[bool, ...]:
         """Is the weight (in, out)? Where neither type nor bias says it, both are tried, the likelier first."""
@@ -133,7 +134,8 @@ def _bias_names(stem: str) -> list[str]:
     path, _, last = stem.rpartition(".")
     short = re.sub(r"(?i)^w_?", "", last)
     beside = (f"b_{short}", f"b{short}", f"bias_{short}", f"{short}_bias")
-    return [f"{stem}.bias", f"{stem}_bias", f"{stem}.b", *(f"{path}.{n}".lstrip(".") for n in beside)]
+    apart = [f"{b}.{last}" for b in ("b", "B", "bias", "biases")] if re.fullmatch("(?i)w|weights?", path) else []
+    return [f"{stem}.bias", f"{stem}_bias", f"{stem}.b", *(f"{path}.{n}".lstrip(".") for n in beside), *apart]
 
 
 def _row(names: Iterable[str]) -> tuple[str, ...] | None:
@@ -149,8 +151,9 @@ def _row(names: Iterable[str]) -> tuple[str, ...] | None:
     for name in names:
         if re.match(r"b_|b(?=[qkv]$)|.*(bias|norm|emb|pos)", name):
             continue
-        for one in re.finditer(r"(?<![a-z])(quer(y|ies)|keys?|values?|[qkv])(?![a-z])", name):
-            alike.setdefault((name[: one.start()], name[one.end() :]), {})[one[0][0]] = name
+        for letter, word in QKV_WORDS.items():
+            for one in re.finditer(rf"(?<![a-z])({word})(?![a-z])", name):
+                alike.setdefault((name[: one.start()], name[one.end() :]), {})[letter] = name
     return next((tuple(kinds[letter] for letter in "qkv") for kinds in alike.values() if len(kinds) == 3), None)
 
 
@@ -183,20 +186,26 @@ class _Reader:
         """By the names that people give them: each apart, packed in one, or keys and values in one."""
         by_name = {stem.name.lower(): stem for stem in self.stems}
         last = {re.sub(r"\.\d+$", "", stem.name).rpartition(".")[2].lower(): stem for stem in self.stems}
-        for names in (by_name, last):
-            if row := _row(names):
-                qkv = [names[n] for n in row]
-                yield from self._apart([[stem] for stem in qkv], self._out(names, qkv))
-                return
-            for n in _PACKED:
-                if n in names and max(names[n].weight.shape) > min(names[n].weight.shape):
-                    yield from self._packed(names[n], self._out(names, [names[n]]))
-                    return
-            q = next((names[row[0]] for row in APART if row[0] in names), None)
-            kv = next((names[n] for n in _KEYS_AND_VALUES if n in names), None)
-            if q is not None and kv is not None:
-                yield from self._halves(q, kv, self._out(names, [q, kv]))
-                return
+        ways = (self._by_names(names) for names in (by_name, last))
+        yield from next((one for one in ways if one is not None), ())
+
+    def _by_names(self, names: Mapping[str, _Stem]) -> Iterator[Assignment] | None:
+        """The ways to read weights of these names; None where the names say nothing."""
+        if row := _row(names):
+            qkv = [names[n] for n in row]
+            return self._apart([[stem] for stem in qkv], self._out(names, qkv))
+        for n in _PACKED:
+            if n in names and max(names[n].weight.shape) > min(names[n].weight.shape):
+                return self._packed(names[n], self._out(names, [names[n]]))
+        q = next((names[row[0]] for row in APART if row[0] in names), None)
+        if q is None:
+            return None
+        pair = next(([f"{n}.0", f"{n}.1"] for n in _KEYS_AND_VALUES if {f"{n}.0", f"{n}.1"} <= names.keys()), None)
+        if pair is not None:
+            apart = [q, *(names[n] for n in pair)]
+            return self._apart([[stem] for stem in apart], self._out(names, apart))
+        kv = next((names[n] for n in _KEYS_AND_VALUES if n in names), None)
+        return None if kv is None else self._halves(q, kv, self._out(names, [q, kv]))
 
     def list_of_heads(self) -> Iterator[Assignment]:
         """Heads in a list, heads.0.W_query …, or lists of projections, W_query.0 …: the rows of head 0, then of 1."""
@@ -254,6 +263,9 @@ class _Reader:
         packed = [stem for stem in stems if max(stem.weight.shape) == 3 * min(stem.weight.shape)]
         if len(packed) == 1 and len(stems) <= 2:
             yield from replace(self, kv_heads=self.num_heads)._packed(packed[0], self._rest(packed))
+        multi_query = [stem for stem in stems if self._is_multi_query(stem)]
+        if len(multi_query) == 1 and len(stems) <= 2 and not packed:
+            yield from self._packed(multi_query[0], self._rest(multi_query))
         if 3 <= len(stems) <= 4:
             for order in permutations(stems, 3):
                 yield from self._apart([[stem] for stem in order], self._rest(order), named=False)
@@ -298,10 +310,14 @@ class _Reader:
             if len({p.weight.shape[1] for p in projections.values()}) == 1:
                 yield from self._with_out(projections, q.names | kv.names, out)
 
+    def _is_multi_query(self, stem: _Stem) -> bool:
+        """Is it one weight for the queries of all heads, and for one head of keys and one of values?"""
+        rows, width = max(stem.weight.shape), min(stem.weight.shape)
+        return self.num_heads > 1 and width % self.num_heads == 0 and rows == width + 2 * width // self.num_heads
+
     def _packed(self, stem: _Stem, out: _Stem | None) -> Iterator[Assignment]:
         """One weight for all: in the order of its name, or where that says none, in any order; or head by head."""
-        H, kv, order = self.num_heads, self.kv_heads, stem.order
-        orders = [order] if order else ["".join(letters) for letters in permutations("qkv")]
+        H, kv, orders = self.num_heads, 1 if self._is_multi_query(stem) else self.kv_heads, stem.orders
         for transposed in stem.orientations(self.d_in):
             packed = stem.read(transposed)
             D, rest = divmod(len(packed.weight), H + 2 * kv)
@@ -310,7 +326,7 @@ class _Reader:
             ways: list[Any] = [(one, *packed) for one in (orders if kv == H else ["qkv"])]
             if kv == H:  # all of head 0, then all of head 1
                 by_part = [t if t is None else t.unflatten(0, (H, 3, D)).transpose(0, 1).flatten(0, 2) for t in packed]
-                ways.append((order or "qkv", *by_part))
+                ways.append((orders[0], *by_part))
             for one, weight, bias in ways:
                 sizes = [(H if letter == "q" else kv) * D for letter in one]
                 biases = (None, None, None) if bias is None else bias.split(sizes)

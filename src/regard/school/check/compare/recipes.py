@@ -71,7 +71,10 @@ _COSTS = {
 _ANOTHER, _NOT_ITS_NAME, _DEFAULT = 6, 9, 4
 _AMBIGUOUS = {*words.WIDTH_TOO, *words.HEADS_TOO, *words.KV_HEADS_TOO, *words.HEAD_DIM_TOO, *words.CONTEXT_TOO}
 # Exceptions that no argument causes; % the name of the class.
-_OWN = r"NameError|UnboundLocalError|ImportError|cuda|CUDA|'%s' object has no|__init__\(\) call|view size is not"
+_OWN = (
+    r"NameError|UnboundLocalError|ImportError|cuda|CUDA|'%s' object has no|__init__\(\) call|view size is not|"
+    r"takes \d+ positional"
+)
 
 
 @dataclass(frozen=True)
@@ -198,10 +201,18 @@ class _Search:
             good = [replace(one, ways=[one.ways[i]]) for one in called for i in is_good(one, sizes[0])]
             again = _run(good[:_MOST_CONFIRMED], self.subject, self.request, sizes[1])
             if again := [one for one in again if is_good(one, sizes[1])]:
+                if own := self._failure_of_several_heads(again[0].roles, called):  # which one head hides
+                    return own
                 self.ran.append(_recipe(again, sizes is _SQUARE, self.shows))
                 if is_good is _Trial.good or (is_by_name and len(called) == 1):
                     return _with_heads(self.ran[-1], again[0], self.subject, self.request)
         return None
+
+    def _failure_of_several_heads(self, roles: Mapping[str, str], called: Sequence[_Trial]) -> LayerRecipe | None:
+        """Where it runs with 1 for an argument of an unknown name: its own failure if that is a number of heads."""
+        several = {key: "num_heads" if role == "one" else role for key, role in roles.items()}
+        alike = [one for one in called if one.roles == several and several != roles]
+        return _with_own_failure(alike, self.name)
 
 
 def _recipe(trials: Sequence[_Trial], is_square: bool, shows: bool | None) -> LayerRecipe:
@@ -304,6 +315,12 @@ def _candidates(settings: Sequence[Setting], own: Mapping[str, Any], source: str
         base = sum(options[i][rank][1] for i, rank in enumerate(ranks))
         return base + _ANOTHER * (len(sizes) - len(set(sizes))) + is_unusual / 2
 
+    for ranks in sorted(_cheapest(options), key=cost)[:_MOST_BUILT]:
+        yield {one.key: options[i][rank][0] for i, (one, rank) in enumerate(zip(settings, ranks, strict=True))}
+
+
+def _cheapest(options: Sequence[Sequence[tuple[str, int]]]) -> list[tuple[int, ...]]:
+    """One option for each argument, by its rank: the sets that cost least. The options of each are sorted by cost."""
     start = (0,) * len(options)
     queue, seen = [(0, start)], {start}
     found: list[tuple[int, ...]] = []
@@ -315,8 +332,7 @@ def _candidates(settings: Sequence[Setting], own: Mapping[str, Any], source: str
             if rank + 1 < len(options[i]) and after not in seen:
                 seen.add(after)
                 heapq.heappush(queue, (base + options[i][rank + 1][1] - options[i][rank][1], after))
-    for ranks in sorted(found, key=cost)[:_MOST_BUILT]:
-        yield {one.key: options[i][rank][0] for i, (one, rank) in enumerate(zip(settings, ranks, strict=True))}
+    return found
 
 
 def _options(one: Setting, named: Sequence[str], source: str, is_own: bool) -> dict[str, int]:

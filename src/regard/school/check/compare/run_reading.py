@@ -15,21 +15,21 @@ from torch import Tensor
 
 from regard.mistakes.formula import Case, Projection, merge
 from regard.mistakes.search import TOLERANCE, explanations_of_size
-from regard.school.check.compare.anatomy import Anatomy, Made, dissect, is_relative
+from regard.school.check.compare.anatomy import Anatomy, Made, dissect, is_relative, turns_no_pairs
 from regard.school.check.compare.call_forms import LAYOUTS, MORE_LAYOUTS, call_forms, causal_mask, inputs, mask_forms
 from regard.school.check.compare.constructor_arguments import HEADS, takes
 from regard.school.check.compare.experiment import Experiment, Extension
 from regard.school.check.compare.extensions import is_two_steps
-from regard.school.check.compare.linear_maps import is_close
+from regard.school.check.compare.linear_maps import Affine, is_close
+from regard.school.check.compare.scale_reading import doubts_on_scale, is_meant, kept_weights
 from regard.school.check.compare.visible_patterns import follows_pattern
 from regard.school.check.learner_code.text_hints import is_tokens_first, names_positions, names_window
 
 # Mistakes before the product of queries and keys cannot be seen in queries and keys that were read from the run.
 _BEFORE = ("read", "project", "adapt", "split", "share", "share_values")
-_LEARNED_SCALE = ("temperature", "scale", "tau", "sharpness", "logit_scale", "softmax_scale", "beta")
 # Doubts that prove a mistake with a name.
-NOT_SCALED = "its scores are not divided by √head_dim"
 ON_VALUES = "its values depend on positions"
+MIXED_PAIRS = "its pairs of numbers are not rotated by one angle"
 ON_ONE_SIDE = "positions are in the queries or the keys only"
 SAME_WEIGHTS = {
     f"its {first} and {second} are made with the same weights": (first, second)
@@ -40,8 +40,7 @@ SHARED_IN_TURNS = tuple(
 )
 _OWN_SCALE = "Its scores are scaled in a way of its own."
 _OWN_PATTERN = "Which tokens it sees follows a pattern of its own."
-_SHARED = re.compile(r"(?i)\b(tied?|tying|shared?|sharing|same (weights|matrix|projection))|qk\b|kv\b").search
-_MUP = re.compile(r"(?i)\bmup\b|µp|maximal update").search
+_SHARED = re.compile(r"(?i)\b(tied?|tying|shared?|sharing|same (weights|matrix|projection))|(?<![a-z])(qk|kv)\b").search
 
 
 def with_run_reading(result: Experiment) -> Experiment:
@@ -86,7 +85,7 @@ def _read(result: Experiment) -> Experiment:
     visible = found.scoring.visible[0]
     is_usual = bool(visible.all()) or torch.equal(visible, causal_mask(visible.shape[-1])) or bool(result.call.mask)
     others = [] if is_usual else [_OWN_PATTERN]
-    others += [_OWN_SCALE] if _is_meant(result, found) else []
+    others += [_OWN_SCALE] if is_meant(result, found) else []
     what = " ".join((*found.notes, *others))
     if not open_points:
         return replace(read, variants=[()], extension=Extension(what, read.case, read.out), anatomy=found)
@@ -113,13 +112,14 @@ def _case(result: Experiment, found: Anatomy) -> Case:
     head, H = found.head, found.head.q.shape[1]
     plain = Case(found.x, num_heads=H, qkv=(head.q.transpose(1, 2).flatten(2),) * 3)
     q, k = head.q / found.queries.factor, head.k / found.keys.factor
-    if _is_meant(result, found):
+    if is_meant(result, found):
         q = head.q * found.scoring.factor[:, None, None] * head.q.shape[-1] ** 0.5
         k = head.k
     qkv = tuple(merge(t, plain) for t in (q, k, head.v))
     visible = found.scoring.visible[0]
     causal = bool(torch.equal(visible, causal_mask(len(visible)))) if result.must_hide is None else result.must_hide
-    bias = None if _is_flat(found) else found.scoring.bias
+    is_mask = is_two_steps(found.scoring.bias, found.scoring.visible)  # a mask that is added as it is
+    bias = None if _is_flat(found) or is_mask else found.scoring.bias
     return Case(found.x, _output(found), H, causal=causal, qkv=qkv, bias=bias)
 
 
@@ -128,19 +128,15 @@ def _cases(result: Experiment, case: Case, found: Anatomy) -> Iterator[Case]:
     if found.head.v.shape[-1] != found.head.q.shape[-1]:
         return  # the formula has one width for all
     yield case
-    if found.out_place is not None:
+    if found.out_place is not None or (result.reading.named and "out_proj" not in result.reading.projections):
         return
     used = {name for made in (found.queries, found.keys, found.values) if made.place for name in made.place.names}
     width, joined = found.out.shape[-1], case.width
-    for name, t in _weights(result).items():
+    for name, t in kept_weights(result).items():
         if name not in used and t.dim() == 2 and sorted(t.shape) == sorted((width, joined)):
-            bias = _weights(result).get(name.removesuffix("weight") + "bias")
+            bias = kept_weights(result).get(name.removesuffix("weight") + "bias")
             weight = t if tuple(t.shape) == (width, joined) else t.t()
             yield replace(case, projections={"out_proj": Projection(weight, bias)})
-
-
-def _weights(result: Experiment) -> dict[str, Tensor]:
-    return {n.removeprefix("state."): t for n, t in result.tensors.items() if n.startswith("state.")}
 
 
 def _output(found: Anatomy) -> Mapping[str, Projection]:
@@ -159,72 +155,12 @@ def _is_flat(found: Anatomy) -> bool:
 
 def doubts(result: Experiment, found: Anatomy) -> Iterator[str]:
     """What is not as it should be, or cannot be known, each as a phrase."""
-    yield from _doubts_on_scale(result, found)
+    yield from doubts_on_scale(result, found)
     yield from _doubts_on_mask(result, found)
     yield from _doubts_on_positions(result, found)
     yield from _doubts_on_projections(result, found)
     yield from _doubts_on_heads(result, found)
     yield from _doubts_on_output(result, found)
-
-
-def _doubts_on_scale(result: Experiment, found: Anatomy) -> Iterator[str]:
-    if not _is_scaled(found) and not _is_meant(result, found):
-        yield NOT_SCALED
-    if (found.queries.is_normed or found.keys.is_normed) and not _says_norm(result):
-        yield "its queries or keys are normalised, and nothing says that this is meant"
-    if found.queries.is_normed != found.keys.is_normed:
-        yield "only its queries or only its keys are normalised"
-
-
-def _is_scaled(found: Anatomy) -> bool:
-    D = found.head.q.shape[-1]
-    factor = found.scoring.factor * found.queries.factor * found.keys.factor * D**0.5
-    return bool(((factor - 1).abs() < 1e-4).all())
-
-
-def _is_meant(result: Experiment, found: Anatomy) -> bool:
-    """Is another scale than √head_dim meant: for normalised queries and keys, learned, or as the weights begin?"""
-    if _is_scaled(found):
-        return False
-    if found.queries.is_normed and found.keys.is_normed:
-        return _says_norm(result)
-    H = found.head.q.shape[1]
-    names = [n for n, t in _weights(result).items() if t.numel() in (1, H)]
-    if any(word in n.lower() for n in names for word in _LEARNED_SCALE):
-        return True
-    if _MUP(result.text):  # q·k / head_dim, times a number that it keeps
-        times = found.scoring.factor * found.head.q.shape[-1]
-        sizes = (found.head.q.shape[-1], found.head.q.shape[1] * found.head.q.shape[-1])
-        kept = [v for v in _numbers_of(result) if v not in sizes]
-        return any(bool(((times - number).abs() < 1e-4 * abs(number)).all()) for number in (1.0, *kept) if number)
-    return _begins_smaller(result, found)
-
-
-def _numbers_of(result: Experiment) -> list[float]:
-    """The numbers among the attributes of a layer."""
-    attributes = result.observation.contents.get("attributes", {})
-    return [float(v) for v in attributes.values() if type(v) in (int, float)]
-
-
-def _says_norm(result: Experiment) -> bool:
-    """Is it said that queries and keys are normalised: by a module or a weight for it, a name, or a sentence?"""
-    names = " ".join((*_weights(result), *(one["name"] for one in result.observation.contents.get("inside", ()))))
-    sentences = [line.partition("#")[2] for line in result.text.splitlines()] + result.text.split('"""')[1::2]
-    words = " ".join((result.subject.described["name"], *sentences))
-    return bool(re.search(r"(?i)norm|scale|temperature|tau|gamma", names) or re.search(r"(?i)norm|cosine|l2\b", words))
-
-
-def _begins_smaller(result: Experiment, found: Anatomy) -> bool:
-    """Do the weights of queries and keys begin so small that the scores need no scale, as in T5?"""
-    spreads = {p["name"]: p["spread"] for p in result.observation.contents.get("parameters", ())}
-    places = (found.queries.place, found.keys.place, found.values.place)
-    if any(place is None or len(place.names) != 1 for place in places) or len({p.names for p in places if p}) < 3:
-        return False
-    q, k, v = (spreads.get(place.names[0], 0.0) for place in places if place is not None)
-    if not v or not bool(((found.scoring.factor * found.queries.factor * found.keys.factor - 1).abs() < 1e-4).all()):
-        return False
-    expected = found.head.q.shape[-1] ** -0.5
-    return bool(0.75 * expected < (q / v) * (k / v) < 1.33 * expected)
 
 
 def _doubts_on_mask(result: Experiment, found: Anatomy) -> Iterator[str]:
@@ -265,17 +201,23 @@ def _doubts_on_positions(result: Experiment, found: Anatomy) -> Iterator[str]:
     speaks = bool(names_positions(result.text))
     if values.has_positions and not (values.adds_positions and (queries.adds_positions or speaks)):
         yield ON_VALUES
-    is_turned = any(one.has_positions and not one.adds_positions for one in (queries, keys))
-    if is_turned and queries.has_positions != keys.has_positions:
-        yield ON_ONE_SIDE
-    elif is_turned and not is_relative(queries, keys):
-        yield "what its positions do to the scores is not known"
+    if any(one.has_positions and not one.adds_positions for one in (queries, keys)):
+        yield from _doubts_on_turns(queries, keys)
     if found.scoring.is_relative and not speaks:
         yield "something is added to the scores that is not known"
     if not _is_flat(found):
         bias, visible = found.scoring.bias, found.scoring.visible
         if is_two_steps(bias, visible) or not speaks:
             yield "something is added to the scores that is not known"
+
+
+def _doubts_on_turns(queries: Affine, keys: Affine) -> Iterator[str]:
+    """Are both turned by their positions, so that a score depends on the distance of its tokens only?"""
+    if queries.has_positions != keys.has_positions:
+        yield ON_ONE_SIDE
+    elif not is_relative(queries, keys):
+        is_mixed = turns_no_pairs(queries) or turns_no_pairs(keys)
+        yield MIXED_PAIRS if is_mixed else "what its positions do to the scores is not known"
 
 
 def _doubts_on_projections(result: Experiment, found: Anatomy) -> Iterator[str]:
@@ -304,7 +246,7 @@ def _doubts_on_one(result: Experiment, word: str, made: Made) -> Iterator[str]:
         yield "its values are multiplied by a number"
     if made.place is not None and not bool((made.map.bias.abs() > 1e-9).any()):
         biases = [name.removesuffix("weight") + "bias" for name in made.place.names if name.endswith("weight")]
-        yield from (f"{name} is not added" for name in biases if name in _weights(result))
+        yield from (f"{name} is not added" for name in biases if name in kept_weights(result))
     if not made.has_own_bias:
         yield f"what is added to its {word} is not a bias that it keeps"
 
@@ -340,7 +282,7 @@ def _is_times_a_weight(result: Experiment, found: Anatomy) -> bool:
     """Is the output projection a product of two matrices, or only a learned number, as gamma in gamma · y + x?"""
     if "product of two" in " ".join(found.notes) or found.out_map is None:
         return "product of two" in " ".join(found.notes)
-    weight, numbers = found.out_map.weight[0, 0], [t for t in _weights(result).values() if t.numel() == 1]
+    weight, numbers = found.out_map.weight[0, 0], [t for t in kept_weights(result).values() if t.numel() == 1]
     if weight.shape[0] != weight.shape[1] or not found.has_residual:
         return False
     eye = torch.eye(len(weight), dtype=weight.dtype)
@@ -361,7 +303,7 @@ def _doubts_on_heads(result: Experiment, found: Anatomy) -> Iterator[str]:
         yield "queries, keys and values are split into heads in different orders"
     used = {place for made in parts.values() if made.place for place in made.place.places}
     used |= set(found.out_place.places) if found.out_place else set()
-    for name, t in _weights(result).items():
+    for name, t in kept_weights(result).items():
         count = sum(1 for owner, _ in used if owner == name)
         if 0 < count < t.numel():
             yield f"a part of {name} is not used"

@@ -21,6 +21,11 @@ class Scoring:
     visible: Tensor  # (H, T, S)
     cap: float = 0.0  # of scores that are bounded by tanh
     is_relative: bool = False  # something is added that depends on a query or a key, and on positions
+    fault: str = ""  # what is wrong with the cap
+
+
+NOT_BACK = "its capped scores are not multiplied by the cap again"
+AFTER_MASK = "its scores are capped after the mask"
 
 
 def scoring_of(head: RunHeads, caps: Sequence[float] = ()) -> Scoring | None:
@@ -33,17 +38,34 @@ def scoring_of(head: RunHeads, caps: Sequence[float] = ()) -> Scoring | None:
     D = head.q.shape[-1]
     bounded = [(cap, cap * torch.tanh(head.raw * s / cap), s) for cap in caps for s in (D**-0.5, 1.0)]
     for cap, raw, slope in [(0.0, head.raw, 1.0), *bounded]:
-        mine, theirs = _centred(logs, visible), _centred(raw, visible)
-        mean_mine, mean_theirs = mine.mean(0), theirs.mean(0)
-        a, b = mine - mean_mine, theirs - mean_theirs
-        power = (b * b).sum((0, 2, 3))
-        if not bool((power > 0).all()):
-            return None
-        factor = (a * b).sum((0, 2, 3)) / power
-        if is_close(b * factor[:, None, None], a, 1e-5) and (not cap or bool(((factor - 1).abs() < 1e-5).all())):
-            bias = mean_mine - factor[:, None, None] * mean_theirs
-            return Scoring(factor * slope, bias, visible, cap)
+        fitted = _fitted(logs, raw, visible)
+        if fitted is None:
+            continue
+        factor, bias = fitted
+        for times, fault in ((1.0, ""), (cap, NOT_BACK)):
+            if not cap or bool(((factor * times - 1).abs() < 1e-5).all()):
+                return Scoring(factor * times * slope, bias, visible, cap, fault=fault)
+    past = torch.ones_like(visible).tril()
+    for cap, raw, slope in bounded if bool(visible.all()) and not bool(past.all()) else ():
+        fitted = _fitted(torch.where(past, logs, 0.0), raw, past)
+        if fitted is not None and bool(((fitted[0] - 1).abs() < 1e-5).all()):
+            level = torch.where(past, logs - raw, 0.0).sum(-1, keepdim=True) / past.sum(-1, keepdim=True)
+            if bool(((logs - level + cap)[..., ~past[0]].abs() < 1e-5 * cap).all()):
+                return Scoring(fitted[0] * slope, fitted[1], past, cap, fault=AFTER_MASK)
     return _relative_scoring(head, logs, visible)
+
+
+def _fitted(logs: Tensor, raw: Tensor, visible: Tensor) -> tuple[Tensor, Tensor] | None:
+    """The factor (H,) and the bias (H, T, S) with which scores give these logarithms of weights; None where none do."""
+    mine, theirs = _centred(logs, visible), _centred(raw, visible)
+    mean_mine, mean_theirs = mine.mean(0), theirs.mean(0)
+    a, b = mine - mean_mine, theirs - mean_theirs
+    power = (b * b).sum((0, 2, 3))
+    if not bool((power > 0).all()):
+        return None
+    factor = (a * b).sum((0, 2, 3)) / power
+    is_all = is_close(b * factor[:, None, None], a, 1e-5)
+    return (factor, mean_mine - factor[:, None, None] * mean_theirs) if is_all else None
 
 
 def _relative_scoring(head: RunHeads, logs: Tensor, visible: Tensor) -> Scoring | None:

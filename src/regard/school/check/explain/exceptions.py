@@ -80,6 +80,8 @@ DEVICE = known(
     "A layer runs where its input is: with .cuda() in it, it fails on every computer without a GPU, and with several.",
     "mask = torch.ones(T, T, device=x.device)  # what is made in forward goes where x is",
 )
+# Crashes that no argument of a call can be the reason of.
+WHATEVER_IS_PASSED = (MISSING_IMPORT.name, UNKNOWN_NAME.name, UNKNOWN_ATTRIBUTE.name, DEVICE.name)
 
 
 def explain_crash(attempt: Attempt) -> Finding:
@@ -241,14 +243,17 @@ def _with_size(subject: Subject, sizes: ProbeSizes, field: str, number: int) -> 
 
 
 def _numbers(source: str, name: str) -> Iterator[tuple[int, int]]:
-    """Whole numbers above 3 in the body of a class, each with its line."""
+    """Whole numbers above 3 in the body of a class, and of constants that it names, each with its line."""
     try:
         tree = ast.parse(source)
     except SyntaxError:
         return
     seen = set()
-    bodies = (one for one in ast.walk(tree) if isinstance(one, (ast.ClassDef, ast.FunctionDef)) and one.name == name)
-    for node in (node for body in bodies for node in ast.walk(body) if isinstance(node, ast.Constant)):
+    bodies = [one for one in ast.walk(tree) if isinstance(one, (ast.ClassDef, ast.FunctionDef)) and one.name == name]
+    inside = [node for body in bodies for node in ast.walk(body)]
+    used = {node.id for node in inside if isinstance(node, ast.Name)}
+    constants = [one.value for one in tree.body if isinstance(one, ast.Assign) and ast.unparse(one.targets[0]) in used]
+    for node in (node for node in (*inside, *constants) if isinstance(node, ast.Constant)):
         if type(node.value) is int and node.value > 3 and node.value not in seen:
             seen.add(node.value)
             yield node.value, node.lineno

@@ -5,6 +5,7 @@ Code may be right in one reading and wrong in the other: then its own text says 
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from itertools import product
 
@@ -22,8 +23,9 @@ from regard.school.check.explain.code_mistakes import NOT_ASSIGNED, half_precisi
 from regard.school.check.explain.divergence import first_divergence, latest_divergence
 from regard.school.check.explain.exceptions import explain_crash
 from regard.school.check.explain.mistake_lines import hiding_line, likeliest, line_of, steps_of
+from regard.school.check.explain.shapes import explain_shapes
 from regard.school.check.learner_code.subject import is_function
-from regard.school.check.learner_code.text_hints import mask_shows
+from regard.school.check.learner_code.text_hints import mask_shows, stated
 from regard.school.check.verdict import Example, Finding, known, simulated
 
 OVER_THE_BATCH = known(
@@ -36,6 +38,13 @@ INVERTED = known(
     "masked_fill replaces where its mask is True: that must be the tokens to hide.",
     step="mask",
 )
+AS_IT_IS = known(
+    "mask added as it is",
+    "What is added to the scores is 0 where a token may look, and −∞ where it may not.",
+    "scores = scores.masked_fill(mask == 0, -torch.inf)",
+    "mask",
+)
+ADDED = r"(?i)-\s*inf|−|-1e|additive|added|bias"  # words of a text that has such a mask
 TOKENS = 3
 _HALF_TOLERANCE = 5e-3  # of float16 inside
 _COLUMNS = 6
@@ -88,9 +97,10 @@ def mistakes_in_values(result: Experiment) -> list[Finding]:
         has_more = set(result.names[0]) < set(masked.names[0] if masked.variants else ())
         if has_more if mistakes else not masked.is_right:
             mistakes = _mistakes(masked, " when a mask is passed")
-        if (not mistakes or masked.names == result.names) and (inverted := _inverted_mask(masked)):
-            mistakes = [*mistakes, inverted]
-    return mistakes or _mistakes_elsewhere(result)
+    asked = result if masked is None else masked
+    if (not mistakes or asked.names == result.names) and (inverted := _inverted_mask(asked)):
+        mistakes = [*mistakes, inverted]
+    return mistakes or _lost_mask(result) or _mistakes_elsewhere(result)
 
 
 def _mistakes(result: Experiment, called: str = "") -> list[Finding]:
@@ -107,16 +117,23 @@ def _mistakes(result: Experiment, called: str = "") -> list[Finding]:
 
 def _not_assigned(one: Mistake, result: Experiment) -> Finding | None:
     """A mask that hides nothing, because what it gave was thrown away."""
-    line = not_assigned(result.subject.source, result.seen) if one.name in WITHOUT_MASK else 0
-    return (
-        NOT_ASSIGNED.found("What hides the future is computed, and its result is used nowhere.", line) if line else None
-    )
+    return next(iter(_lost_mask(result)), None) if one.name in WITHOUT_MASK else None
+
+
+def _lost_mask(result: Experiment) -> list[Finding]:
+    """A mask that is made and hides nothing: whatever the layer is called, that is not what was meant."""
+    line = 0 if result.is_right and result.case.causal else not_assigned(result.subject.source, result.seen)
+    says = "What hides the future is computed, and its result is used nowhere."
+    return [NOT_ASSIGNED.found(says, line)] if line else []
 
 
 def shown_by_code(attempt: Attempt) -> list[Finding]:
     """The mistakes of a layer that nothing explains, where its text and its calls show them together."""
     if found := code_mistakes.mistakes_in_code(attempt):
         return found
+    shapes = None if attempt.failed is None else explain_shapes(attempt.failed, attempt.subject.source)
+    if shapes is not None and shapes.name:  # two shapes show it, whatever the sizes are
+        return [shapes]
     half = half_precision(attempt.seen) if isinstance(attempt, Experiment) else None
     if half is None or not isinstance(attempt, Experiment):
         return []
@@ -129,15 +146,21 @@ def shown_by_code(attempt: Attempt) -> list[Finding]:
 
 def _mistakes_elsewhere(result: Experiment) -> list[Finding]:
     """What goes wrong at other sizes only."""
-    others = list(other_attempts(result))
+    others = [one for one in other_attempts(result) if not _has_other_layout(one, result)]
     if any(isinstance(other, Experiment) and other.is_right for other in others):
         return []
     for other in others:
         if other.failed is not None:
-            return [explain_crash(other)]
+            crash = explain_crash(other)  # without a name, the sizes may be the reason
+            return [crash] if crash.name else []
         if isinstance(other, Experiment) and (other.is_explained or result.extension is None):
             return _mistakes(other)
     return []
+
+
+def _has_other_layout(attempt: Attempt, result: Experiment) -> bool:
+    """Did it run only with x in another layout than before, which says nothing?"""
+    return isinstance(attempt, Experiment) and attempt.call.layout != result.call.layout
 
 
 def unknown_difference(result: Experiment, called: str = "") -> Finding:
@@ -164,6 +187,13 @@ def attends_over_the_batch(result: Experiment) -> Finding:
         "that it takes that."
     )
     return OVER_THE_BATCH.found(says, where.line, step=where.step)
+
+
+def takes_tokens_for_texts(result: Experiment) -> Finding:
+    """Right for x of (B, T, width), where its docstring says (T, B, width)."""
+    split = next((call.line for call in result.seen.with_lines if call.value.dim() == 4), 0)
+    says = "Its docstring says that x is (T, B, width); it is right only for x of (B, T, width)."
+    return OVER_THE_BATCH.found(f"{says} So the texts of a batch look at each other, and no token at another.", split)
 
 
 _OPPOSITE = {
@@ -196,7 +226,9 @@ def _inverted_mask(masked: Experiment) -> Finding | None:
     """A mask that hides where the comment or docstring says that it shows, or the other way round."""
     shows = mask_shows(masked.text)
     form = masked.call.mask.partition(", (")[0]
-    opposite = "hidden" if shows else "may attend"
+    meant, opposite = ("may attend", "hidden") if shows else ("hidden", "may attend")
+    if shows is not None and form == "added to the scores" and not re.search(ADDED, stated(masked.text, "")):
+        return _added_mask(masked, meant)
     if shows is None or not masked.is_explained or form not in (f"True = {opposite}", f"1 = {opposite}"):
         return None
     does, meaning = ("hides", "may be seen") if shows else ("shows", "is hidden")
@@ -204,6 +236,20 @@ def _inverted_mask(masked: Experiment) -> Finding | None:
     says += f"the text in the code says that such a token {meaning}."
     fix = "scores = scores.masked_fill(mask == 0, -torch.inf)" if shows else "scores.masked_fill(mask, -torch.inf)"
     return INVERTED.found(says, hiding_line(masked.seen), fix=fix)
+
+
+def _added_mask(masked: Experiment, meant: str) -> Finding | None:
+    """A mask of 1 and 0, as the text in the code has it, that is added to the scores and hides nothing."""
+    call, calls = masked.call, []
+    for form in (call.mask.replace("added to the scores", f"{one} = {meant}") for one in ("True", "1")):
+        given = {name: form if one == call.mask else one for name, one in call.kwargs.items()}
+        args = tuple(form if one == call.mask else one for one in call.args)
+        calls.append(replace(call, args=args, kwargs=given).as_json())
+    outs = masked.outputs(masked.run(calls=calls))
+    if not outs or not masked.is_right or any(masked.is_formula(out, masked.case) for out in outs):
+        return None
+    says = f"With a mask of 1 and 0, where 1 = {meant} as the text in the code has it, it hides nothing: it is added."
+    return AS_IT_IS.found(says, hiding_line(masked.seen))
 
 
 def tiny_example(mistake: Mistake, variant: Variant, case: Case) -> Example | None:

@@ -12,7 +12,7 @@ from regard.mistakes.mistake import Mistake
 from regard.school.check.compare.call_forms import call_forms
 from regard.school.check.compare.experiment import Attempt
 from regard.school.check.learner_code.protocol import Observation
-from regard.school.check.learner_code.text_hints import stated
+from regard.school.check.learner_code.text_hints import stated, with_header
 
 # What names, docstrings and comments say, and what it is then called.
 _SAID = {
@@ -102,6 +102,6 @@ def _compares_all(attempt: Attempt) -> bool:
 
 def announced(variant: Iterable[Mistake], source: str, name: str) -> str:
     """The words by which code says that what would be a mistake is meant; "" where it says no such thing."""
-    text = stated(source, name)
-    matches = (re.search(one.announced, text) for one in variant if one.announced)
+    text = with_header(source, stated(source, name))
+    matches = [re.search(one.announced, text) for one in variant if one.announced]
     return next((match[0].strip() for match in matches if match), "")

@@ -267,8 +267,9 @@ def nodes(source: str, kind: type[Node]) -> list[Node]:
 
 
 def line_with(source: str, pattern: str) -> int:
-    """The first line that holds the pattern, 0 where none does."""
-    lines = enumerate(source.splitlines(), 1)
+    """The first line of code that holds the pattern, 0 where none does."""
+    code = re.sub(r"(\"{3}|'{3})[\s\S]*?\1", lambda text: "\n" * text[0].count("\n"), source)
+    lines = enumerate(code.splitlines(), 1)
     return next((i for i, line in lines if len(line) <= LONGEST_LINE and re.search(pattern, line)), 0)
 
 

@@ -54,6 +54,9 @@ def explain_output(attempt: Attempt) -> Finding:
     if seen.runs and seen.runs[0].outputs:
         line = return_line(attempt.subject.source, seen.with_lines)
         return next(_of_shape(attempt, seen, seen.runs[0].outputs[0], line), Finding("", failed.message, step="out"))
+    if failed.message.startswith("Without ") or (seen.runs and seen.runs[0].failed is None):
+        line = forward.body[-1].lineno if forward is not None else 0
+        return NO_RETURN.found(failed.message, line)
     return Finding("", failed.message, step="out")
 
 

@@ -9,8 +9,13 @@ from __future__ import annotations
 
 import re
 
+from regard.school.check.compare.call_forms import MASK, options_of
+from regard.school.check.compare.constructor_arguments import ROLES, has_config
 from regard.school.check.compare.experiment import Attempt, Experiment
+from regard.school.check.learner_code.subject import is_function
+from regard.school.check.learner_code.text_hints import attention_roles
 from regard.school.check.verdict import Finding
+from regard.support import vocabulary as words
 
 SCALE = "a learned or chosen scale"
 # What attention may have beside the formula, and how code speaks of it. A comment is not enough.
@@ -46,6 +51,28 @@ def beyond_the_formula(result: Experiment, finding: Finding) -> str:
     begins = finding.says.partition("explains it. ")[2].removesuffix(".")
     begins = f"{begins[0].lower()}{begins[1:]}" if begins else f"it differs from the {finding.step} on"
     return f"it has {what} beside the formula, and what that should compute is not known here; {begins}{line}."
+
+
+def doubt_on_call(attempt: Attempt) -> str:
+    """What of the call was a guess, so that a failure may be the fault of the check; "" where names say all of it."""
+    described = attempt.subject.described
+    if is_function(attempt.subject):  # its arguments are known, or it is not called
+        roles = attention_roles([p["name"] for p in described["call"]], described["name"]) or {}
+        return "how the three projections are packed, nothing says" if "qkv" in roles.values() else ""
+    if not attempt.subject.is_built and has_config(described):
+        return "what its configuration must hold is a guess"
+    for p in () if attempt.subject.is_built else described.get("build", ()):
+        if p["name"] not in ROLES and p["name"] not in attempt.request.own and type(p["default"]) is int:
+            return f"what {p['name']} is, no name says"
+    names = [p["name"] for p in described["call"] if p["required"]]
+    for name in names[1:]:
+        is_named = options_of(name) or name.lower() in (*words.KEYS_AND_VALUES, *MASK)
+        if not is_named and not re.fullmatch(f"{words.CONTEXT_ARGUMENT}|{words.CONTEXT_ARGUMENT_TOO}", name.lower()):
+            return f"what {name} is, no name says"
+    first = re.escape(names[0]) if names else "x"
+    if re.search(rf"\b{first}\b`?\s*[:=]?\s*[(\[]\s*\w+\s*,\s*\w+\s*[)\]]", attempt.text):
+        return f"{names[0]} has two axes, as the text in the code says"
+    return ""
 
 
 def extra(result: Attempt) -> str:

@@ -24,6 +24,10 @@ WRONG_AXES = known(
     "scores = queries @ keys.transpose(-2, -1)",
     "scores",
 )
+WIDTH = known(
+    "linear layer of another width",
+    "nn.Linear(in, out) reads vectors of exactly so many numbers as it was built for.",
+)
 _PRODUCTS = ("matmul", "bmm", "mm", "dot", "baddbmm")
 _TURNED = ("transpose", "permute", "swapaxes", "swapdims", "movedim", "T", "t", "mT")
 _SIGNS = {ast.Add: "+", ast.Sub: "−", ast.Mult: "·", ast.Div: "/", ast.MatMult: "@"}
@@ -68,7 +72,27 @@ def explain_shapes(failed: Failure, source: str) -> Finding | None:
         if is_own and left.shape[-1] != inner:
             says = f"{left} @ {right}: {left.shape[-1]} and {inner} must be the same number."
             return Finding("", says, line=failed.line)
+    return _of_a_linear(failed, source)
+
+
+def _of_a_linear(failed: Failure, source: str) -> Finding | None:
+    """A linear layer of the learner's that reads another width than that of what forward has made for it."""
+    match = re.search(r"mat1 and mat2 shapes cannot be multiplied \(\d+x(\d+) and (\d+)x\d+\)", failed.message)
+    arguments = _arguments(source, failed.line)
+    for node in _nodes_of_line(source, failed.line) if match else ():
+        if not isinstance(node, ast.Call) or len(node.args) != 1 or not ast.unparse(node.func).startswith("self."):
+            continue
+        given = ast.unparse(node.args[0])
+        if match and given not in arguments and failed.shapes.get(given, [0])[-1] == int(match[1]):
+            says = f"{given} has vectors of {match[1]} numbers, and {ast.unparse(node.func)} reads {match[2]}."
+            return WIDTH.found(says, failed.line)
     return None
+
+
+def _arguments(source: str, line: int) -> set[str]:
+    """The arguments of the function that a line belongs to: their shapes are what the check chose."""
+    functions = [one for one in nodes(source, ast.FunctionDef) if one.lineno <= line <= (one.end_lineno or 0)]
+    return {one.arg for function in functions[-1:] for one in function.args.args}
 
 
 def _fits_transposed(left: Operand, right: Operand) -> bool:
@@ -89,8 +113,7 @@ def _broadcast(a: Shape, b: Shape) -> bool:
 
 def _operations(source: str, failed: Failure) -> Iterator[tuple[str, Operand, Operand]]:
     """The products and sums of the failing line whose two sides are tensors with a name."""
-    functions = [one for one in nodes(source, ast.FunctionDef) if one.lineno <= failed.line <= (one.end_lineno or 0)]
-    arguments = {one.arg for function in functions[-1:] for one in function.args.args}
+    arguments = _arguments(source, failed.line)
     for node in _nodes_of_line(source, failed.line):
         sign, parts = _sides(node)
         sides = [_operand(part, failed.shapes, arguments) for part in parts]

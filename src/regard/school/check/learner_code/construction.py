@@ -10,8 +10,9 @@ import copy
 import inspect
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, is_typeddict
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -87,19 +88,32 @@ def _own_config(target: type, p: inspect.Parameter) -> Any:
         sys.modules.get(target.__module__), "__dict__", getattr(vars(target).get("__init__"), "__globals__", {})
     )
     annotation = scope.get(p.annotation.split(".")[-1]) if isinstance(p.annotation, str) else p.annotation
+    if is_typeddict(annotation):  # a dict; one with its keys may be in the file
+        named = set(annotation.__annotations__)
+        return next((one for one in list(scope.values()) if isinstance(one, dict) and one and set(one) <= named), None)
     if _is_own_class(annotation, target):
         return annotation
     if p.default is not p.empty or not (_IS_CONFIG.search(p.name) or p.name == "c"):
         return None
+    return _config_by_name(scope, target)
+
+
+def _config_by_name(scope: dict[str, Any], target: type) -> Any:
+    """What has the name of a configuration: a class, an object, or what a function gives; None where there is none."""
     for name, value in list(scope.items()):
         if not _IS_CONFIG.search(name) or value is target:
             continue
         if _is_own_class(value, target) or _is_config(value):
             return value
         if inspect.isfunction(value) and value.__module__ == target.__module__:
-            with contextlib.suppress(BaseException):
+            arguments, sys.argv = sys.argv, sys.argv[:1]  # of a command line, the defaults
+            try:
                 if _is_config(made := value()):
                     return made
+            except (Exception, SystemExit):
+                continue
+            finally:
+                sys.argv = arguments
     return None
 
 
@@ -112,6 +126,7 @@ def build(target: Any, arguments: dict[str, Any] | None) -> Any:
     """An instance; an argument that is a mapping becomes a configuration. A copy of what is built already."""
     if arguments is not None:
         own = {}
+        arguments = {name: _generator(one) if is_random(one) else one for name, one in arguments.items()}
         if any(isinstance(one, dict) for one in arguments.values()):
             own = {p.name: _own_config(target, p) for p in inspect.signature(target).parameters.values()}
         made = {
@@ -125,6 +140,15 @@ def build(target: Any, arguments: dict[str, Any] | None) -> Any:
         kept = (t for t in vars(part).values() if isinstance(t, Tensor) and not t.is_leaf)
         replaced |= {id(t): t.detach().clone() for t in kept}
     return copy.deepcopy(target, replaced)
+
+
+def is_random(value: Any) -> bool:
+    """Is an argument a source of random numbers: {"random": the name of the function of NumPy that makes it}?"""
+    return isinstance(value, dict) and [*value] == ["random"]
+
+
+def _generator(value: dict[str, Any]) -> Any:
+    return np.random.RandomState(0) if value["random"] == "RandomState" else np.random.default_rng(0)
 
 
 def _configured(own: Any, values: dict[str, Any]) -> Any:

@@ -231,7 +231,8 @@ def _is_mask(t: Tensor) -> bool:
 
 
 def _prepare(module: nn.Module, job: protocol.DriverJob, tensors: dict[str, Tensor], state: dict[str, str]) -> None:
-    module.to(getattr(torch, job.get("dtype", "float64")))
+    dtype = getattr(torch, job.get("dtype", "float64"))
+    module._apply(lambda t: t.to(dtype) if t.is_floating_point() else t)  # as double() does: complex tables stay
     if job.get("state"):
         with torch.no_grad():
             for name, parameter in module.named_parameters(remove_duplicate=False):

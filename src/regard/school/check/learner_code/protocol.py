@@ -348,6 +348,7 @@ class Observation:
     failed: Failure | None = None  # before any call: while it was built
     gradients: dict[str, Tensor] = field(default_factory=dict)  # of arguments, and of parameters: state.NAME
     trials: list[TrialReport] = field(default_factory=list)
+    is_numpy: bool = False  # were arrays passed?
 
     @property
     def failure(self) -> Failure | None:

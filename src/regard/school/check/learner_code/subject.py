@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import linecache
+import re
+from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -11,9 +13,12 @@ from torch import Tensor, nn
 
 from regard.school.check.learner_code import driver
 from regard.school.check.learner_code.protocol import Description, DriverJob, ModuleInside, Observation, read_report
+from regard.school.check.learner_code.text_hints import own_text
 from regard.school.check.learner_code.trials import run_trials
 from regard.school.sandbox.stand_ins import STAND_IN, Unavailable
 from regard.support.torch_threads import limit_threads
+
+_NUMPY, _TORCH = r"\bnp\.|\bnumpy\.", r"\btorch\.|\bF\.|\bnn\.|\.(softmax|masked_fill|permute|unsqueeze)\("
 
 
 @runtime_checkable
@@ -35,12 +40,16 @@ def is_function(subject: Subject) -> bool:
 
 
 def run_function(subject: Subject, job: DriverJob, tensors: dict[str, Tensor]) -> Observation:
-    """Call a function with tensors; with arrays where it does not take tensors."""
-    seen = subject.run(job, tensors)
+    """Call a function with tensors, or with arrays, whichever it takes; both where its text does not speak of torch."""
+    text = own_text(subject.source, subject.described["name"])
+    is_array = bool(re.search(_NUMPY, text)) and not re.search(_TORCH, text)
+    first: DriverJob = {**job, "numpy": job.get("numpy", False) or is_array}
+    seen = subject.run(first, tensors)
     if not all(run.failed for run in seen.runs):
-        return seen
-    again = subject.run({**job, "numpy": True}, tensors)
-    return seen if all(run.failed for run in again.runs) else again
+        return replace(seen, is_numpy=first["numpy"])
+    again = subject.run({**job, "numpy": not first["numpy"]}, tensors)
+    works = not all(run.failed for run in again.runs)
+    return replace(again, is_numpy=not first["numpy"]) if works else seen
 
 
 class NotHere(Exception):
@@ -94,6 +103,11 @@ class InsideSubject:
     def run(self, job: DriverJob, tensors: dict[str, Tensor]) -> Observation:
         """Run one experiment with the module inside."""
         return self.whole.run({**job, "inside": self.path}, tensors)
+
+
+def is_class(subject: Subject) -> bool:
+    """Is it a class that the check itself builds, neither an instance nor a module inside something else?"""
+    return not subject.is_built and not isinstance(subject, InsideSubject)
 
 
 def _source(target: Any) -> tuple[str, str]:

@@ -6,9 +6,11 @@ the block's wiring. The parts themselves may be anything.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from itertools import product
 from typing import Any
 
@@ -16,12 +18,16 @@ import torch
 from torch import Tensor
 
 from regard.mistakes.search import same
+from regard.school.check.blocks.data_flow import PARTS, Flow, JoinedPart, read_steps
+from regard.school.check.blocks.lost_parts import PartRun, lost_parts, shared_layers
 from regard.school.check.compare.call_forms import LAYOUTS, call_forms, random_tensor
 from regard.school.check.compare.constructor_arguments import Built, choose_arguments
 from regard.school.check.compare.experiment import known_weights
+from regard.school.check.compare.recipes import LayerRecipe, find_recipe, known_recipe
 from regard.school.check.explain.mistake_lines import line_with
-from regard.school.check.learner_code.protocol import DriverJob, ModuleContents, ModuleInside
+from regard.school.check.learner_code.protocol import DriverJob, ModuleContents, ModuleInside, Observation
 from regard.school.check.learner_code.subject import Subject
+from regard.school.check.learner_code.text_hints import own_text
 from regard.school.check.request import Request
 from regard.school.check.verdict import Finding, known
 
@@ -33,8 +39,11 @@ _REPLACED = "What {part} gives is not added to what it was given, but takes its 
 _NORMED = "What {part} gives is added to its normed input."
 _FROM_START = "What {part} gives is added to the input of the block, without what the attention added."
 _NOT_NORMED = "What {part} reads is not normed, though the block has a norm for it."
+_TWICE = "What {part} reads goes through two norms, one right after the other."
+_DOUBLED = "What {part} gives is added to twice what it was given."
+_MISPLACED = "The norm of {part} is not where the text of the block says: {said}."
 WIRED = {
-    name: (known(name, _WHY_NORM if says is _NOT_NORMED else _WHY_RESIDUAL, _FIX), says)
+    name: (known(name, _WHY_NORM if says in (_NOT_NORMED, _TWICE, _MISPLACED) else _WHY_RESIDUAL, _FIX), says)
     for name, says in {
         "no residual around the attention": _REPLACED,
         "no residual around the feed-forward": _REPLACED,
@@ -43,6 +52,9 @@ WIRED = {
         "residual of the normed input around the feed-forward": _NORMED,
         "no norm before the attention": _NOT_NORMED,
         "no norm before the feed-forward": _NOT_NORMED,
+        "norm applied twice": _TWICE,
+        "residual added twice": _DOUBLED,
+        "norm in the wrong place": _MISPLACED,
     }.items()
 }
 # Wrong residuals around each part; "" is right.
@@ -53,6 +65,10 @@ _STYLES = {
     "branch": "x + norm(attention(x)), then x + norm(feed_forward(x))",
     "parallel": "x + attention(norm(x)) + feed_forward(norm(x))",
 }
+# What the text of a block may say: the formula of post-norm, that it is not meant, and what makes a wiring its own.
+_SAYS_POST = r"(?i)(norm|\bln)\w*\(\w+\s*\+\s*\w+\(\w+\)\)"
+_SAYS_ELSE = r"(?i)\bpre[- _]?(layer|ln|norm)|instead|unlike|rather|\bnot\b|\bhere\b|sandwich"
+_SAYS_WITHOUT = r"(?i)(no|without|skip-?less)[ -](the )?(residual|skip|shortcut)|bit_?linear"
 NO_POSITIONS = known(
     "no positions",
     "Attention compares tokens and knows no order; a position embedding is added to the token embedding.",
@@ -70,7 +86,7 @@ _B, _T = 2, 4
 class Wiring:
     """What was found around an attention; note: a sentence about it."""
 
-    attention: ModuleInside
+    attention: ModuleInside | None  # None where the module is attention itself
     findings: list[Finding] = field(default_factory=list)
     note: str = ""
 
@@ -88,7 +104,8 @@ class BlockParts:
 def attention_inside(contents: ModuleContents) -> ModuleInside | None:
     """The attention inside a block or a model; None where the module is attention itself."""
     inside = [one for one in contents.get("inside", ()) if any(w in one["name"].lower() for w in ("attention", "attn"))]
-    weights = [p["name"] for p in contents.get("parameters", ()) if len(p["shape"]) > 1 and not p["is_mask"]]
+    parameters = [p for p in contents.get("parameters", ()) if p["owner"]]  # of one layer that is there several times
+    weights = [p["name"] for p in parameters if len(p["shape"]) > 1 and not p["is_mask"]]
     norms = any("norm" in p["name"].lower() or "ln" in p["name"].lower() for p in contents.get("parameters", ()))
     for one in inside:
         if not any(name.startswith(f"{one['path']}.") for name in weights):
@@ -101,21 +118,25 @@ def attention_inside(contents: ModuleContents) -> ModuleInside | None:
 
 
 def check_wiring(subject: Subject, request: Request) -> Wiring | None:
-    """The wiring of a class or module; None where it is no block and no model."""
-    built = Built()
+    """The wiring of a class or module; None where it is no block and no model, and nothing around it is wrong."""
+    built, deep, recipe = Built(), Built(), LayerRecipe()
     if not subject.is_built:
-        built = choose_arguments(subject.described, request.probes[0], own=request.own, source=subject.source)
+        choose = partial(choose_arguments, subject.described, request.probes[0], source=subject.source)
+        built = choose(own=request.own)
         if built.unknown:
-            return None
+            recipe = find_recipe(subject, request)
+            built = choose(own=request.own, roles=recipe.roles)
+            if not recipe.is_confirmed:
+                return None
+        layers = {key: 2 for key, role in built.roles.items() if role == "num_layers"}
+        deep = choose(own={**layers, **request.own}, roles=recipe.roles)
     contents = subject.run({"build": built.arguments}, {}).contents
     attention = attention_inside(contents)
-    if attention is None:
-        return None
-    name, path = subject.described["name"], attention["path"]
-    wiring = Wiring(attention, note=f"Of {name}, only the attention was checked ({path}), not the wiring around it.")
+    wiring = Wiring(attention)
     runner = _PartRunner(subject, built.arguments, contents)
-    if (parts := find_parts(contents, path)) is not None:
-        _check_block(runner, parts, wiring)
+    if attention is not None:
+        name, path = subject.described["name"], attention["path"]
+        wiring.note = f"Of {name}, only the attention was checked ({path}), not the wiring around it."
     if runner.is_without_positions():
         says = (
             "The model gives the same for its last token in whatever order the tokens before it stand: "
@@ -123,16 +144,31 @@ def check_wiring(subject: Subject, request: Request) -> Wiring | None:
         )
         line = line_with(subject.source, r"=\s*self\.\w*emb\w*\(|=\s*self\.\w*(wte|token)\w*\(")
         wiring.findings.append(NO_POSITIONS.found(says, line))
-    return wiring
+    wiring.findings += [] if wiring.findings else _lost(subject, deep, contents if deep == built else None)
+    if not wiring.findings:
+        _check_block(runner, wiring)
+    return wiring if attention is not None or wiring.findings else None
+
+
+def _lost(subject: Subject, built: Built, contents: ModuleContents | None) -> list[Finding]:
+    """Layers that are one layer, and modules that change nothing."""
+    contents = contents or subject.run({"build": built.arguments}, {}).contents
+    if shared := list(shared_layers(contents, subject)):
+        return shared
+    runner = _PartRunner(subject, built.arguments, contents)
+    for x in runner.texts(""):
+        if (out := runner.run("", x)) is not None:
+            return list(lost_parts(runner.as_run(x), out, subject))
+    return []
 
 
 def find_parts(contents: ModuleContents, attention: str) -> BlockParts | None:
     """The parts of the block that holds this attention; None unless they are it, one feed-forward and norms."""
-    block = attention.rpartition(".")[0]
-    prefix = f"{block}." if block else ""
+    block, dot, _ = attention.rpartition(".")
+    prefix = block + dot
     inside = [one for one in contents.get("inside", ()) if one["path"].startswith(prefix)]
     children = [one for one in inside if "." not in one["path"].removeprefix(prefix)]
-    norms = tuple(one["path"] for one in children if "norm" in one["name"].lower())
+    norms = tuple(one["path"] for one in children if "norm" in one["name"].lower() and one["path"] != attention)
     weights = [p["name"] for p in contents.get("parameters", ()) if len(p["shape"]) > 1]
     others = [one["path"] for one in children if one["path"] not in (attention, *norms)]
     others = [path for path in others if sum(name.startswith(f"{path}.") for name in weights) > 1]
@@ -153,14 +189,31 @@ class _PartRunner:
 
     def run(self, path: str, x: Tensor) -> Tensor | None:
         """What a part makes of x; None where it fails, or gives another shape."""
-        prefix = f"{path}." if path else ""
-        way = next(call_forms(self.described[path], [], LAYOUTS[:1]))
-        own = {name: value for name, value in self.weights.items() if name.startswith(prefix)}
-        state = {f"state.{name.removeprefix(prefix)}": value for name, value in own.items()}
-        job: DriverJob = {"build": self.arguments, "inside": path, "state": True, "calls": [way.as_json()]}
-        seen = self.subject.run(job, {"x": x, **state})
+        return self.output(self.as_run(x, path).run(), x)
+
+    def output(self, seen: Observation, x: Tensor) -> Tensor | None:
+        """The output for x among the tensors of a run."""
         outs = seen.runs[0].outputs if seen.runs and seen.failure is None else []
         return next((t for t in outs if t.is_floating_point() and t.shape[:2] == x.shape[:2] and t.dim() == 3), None)
+
+    def as_run(self, x: Tensor, path: str = "") -> PartRun:
+        """A run of a part with x."""
+        prefix = f"{path}." if path else ""
+        values = known_recipe(self.subject).choices[0] if not path else {}
+        way = next(call_forms(self.described[path], [], LAYOUTS[:1], values))
+        own = {n.removeprefix(prefix): value for n, value in self.weights.items() if n.startswith(prefix)}
+        job: DriverJob = {"build": self.arguments, "inside": path, "state": True, "calls": [way.as_json()]}
+        return PartRun(self.subject, job, x, own)
+
+    def texts(self, path: str) -> Iterator[Tensor]:
+        """Inputs that a module may take: vectors as wide as most of its weights, and for a model token ids."""
+        parameters = [p for p in self.contents.get("parameters", ()) if p["name"].startswith(path)]
+        widths = Counter(p["shape"][-1] for p in parameters if len(p["shape"]) == 2)
+        if widths:
+            yield random_tensor(3, _B, _T, widths.most_common(1)[0][0])
+        sizes = [p["shape"][0] for p in parameters if p["owner"].endswith("Embedding")]
+        if sizes and not path:
+            yield torch.arange(_B * _T).view(_B, _T) % sizes[0]
 
     def is_without_positions(self) -> bool:
         """Is the last output of a model of one layer the same when two tokens before it change places?"""
@@ -175,20 +228,68 @@ class _PartRunner:
         return same(first[:, -1], second[:, -1]) and not same(first[:, 0], second[:, 0])
 
 
-def _check_block(runner: _PartRunner, parts: BlockParts, wiring: Wiring) -> None:
-    feed = f"{parts.feed_forward}."
-    width = next((p["shape"][-1] for p in runner.contents["parameters"] if p["name"].startswith(feed)), 0)
-    x = random_tensor(3, _B, _T, width)
-    name, source = runner.described[parts.block]["name"], runner.subject.source
-    out = runner.run(parts.block, x)
+def _check_block(runner: _PartRunner, wiring: Wiring) -> None:
+    """How a block is joined: as its torch calls show it, or else as its parts do that run alone."""
+    path = wiring.attention["path"] if wiring.attention is not None else ""
+    block = path.rpartition(".")[0]
+    x = next(runner.texts(block), None)
+    if x is None or not x.is_floating_point():
+        return
+    seen = runner.as_run(x, block).run(record=True)
+    out = runner.output(seen, x)
     if out is None or out.shape != x.shape or bool(out.isnan().any()):
         return
-    if _is_linear(runner, parts, x):
-        says = (
-            "The feed-forward is a linear map: there is no activation between its layers, or none that does anything."
-        )
-        last = parts.feed_forward.rpartition(".")[2]
-        wiring.findings.append(NO_ACTIVATION.found(says, line_with(source, rf"self\.{last}\s*=")))
+    name = runner.described[block]["name"]
+    parts = find_parts(runner.contents, path) if path else None
+    if parts is not None:
+        wiring.findings += _without_activation(runner, parts.feed_forward, x)
+    steps = read_steps(Flow(seen.recorded, x).of(out))
+    text = own_text(runner.subject.source, name)
+    if found := list(_wrong_steps(steps, text)):
+        wiring.findings += [replace(one, line=_own_line(runner.subject.source, text, one.line, path)) for one in found]
+        wiring.note = ""
+    elif parts is not None:
+        _compare_ways(runner, parts, wiring, x, out)
+    elif path and len({step.style for step in steps}) == 1 and {*PARTS} == {step.kind for step in steps}:
+        wiring.note = f"The wiring of {name} is right: every part is added to what it reads."
+
+
+def _own_line(source: str, text: str, line: int, path: str) -> int:
+    """A line of the block itself: where it calls its attention, if the line is in another class."""
+    first = source[: max(source.find(text), 0)].count("\n") + 1
+    is_own = first <= line < first + text.count("\n") + 1
+    return line if is_own else line_with(text, rf"self\.{path.rpartition('.')[2]}\(") + first - 1
+
+
+def _wrong_steps(steps: list[JoinedPart], text: str) -> Iterator[Finding]:
+    """What is wrong in how the parts are joined, where that is not what the text of the block says."""
+    kinds = [step.kind for step in steps]
+    if not 1 <= kinds.count("attention") <= 2 or kinds.count("feed-forward") > 1:
+        return
+    is_wrong = False
+    for step in reversed(steps):
+        name = f"{step.wrong} around the {step.kind}" if step.wrong.startswith(("no ", "residual of")) else step.wrong
+        is_only = all(one.wrong.startswith("no ") for one in steps) or len(steps) == 1
+        is_meant = (is_only and name != step.wrong) or re.search(_SAYS_WITHOUT, text)
+        if step.wrong and not is_meant:
+            is_wrong = True
+            mistake, says = WIRED[name]
+            yield mistake.found(says.format(part=f"the {step.kind}"), step.line)
+    if not is_wrong:
+        yield from _misplaced_norm(steps, text.partition("def ")[0])
+
+
+def _misplaced_norm(steps: list[JoinedPart], words: str) -> Iterator[Finding]:
+    """A norm that is before a part, or on its branch, where the words of the block say that it is post-norm."""
+    odd = [step for step in reversed(steps) if step.style and "post" not in step.style]
+    if odd and re.search(_SAYS_POST, words) and not re.search(_SAYS_ELSE, words):
+        mistake, says = WIRED["norm in the wrong place"]
+        yield mistake.found(says.format(part=f"the {odd[0].kind}", said=_STYLES["post"]), odd[0].line)
+
+
+def _compare_ways(runner: _PartRunner, parts: BlockParts, wiring: Wiring, x: Tensor, out: Tensor) -> None:
+    """The way to join the parts that gives the output of the block."""
+    name, source = runner.described[parts.block]["name"], runner.subject.source
     for way in (way for most in (0, 1, 2) for way in ways(runner.run, parts, most)):
         if same(way.make(x), out):
             wiring.note = "" if way.wrong else f"The wiring of {name} is right: {way.words}."
@@ -260,10 +361,12 @@ def _is_possible(style: str, wrong: tuple[str, ...], is_shared: bool) -> bool:
     return not is_shared and (style == "pre" or not any("normed" in one for one in wrong))
 
 
-def _is_linear(runner: _PartRunner, parts: BlockParts, x: Tensor) -> bool:
+def _without_activation(runner: _PartRunner, path: str, x: Tensor) -> Iterator[Finding]:
     """Is the feed-forward a linear map? Then f(a + b) + f(0) = f(a) + f(b)."""
     y = x.flip(1) * 0.7
-    a, b, both, nothing = (runner.run(parts.feed_forward, t) for t in (x, y, x + y, torch.zeros_like(x)))
-    if a is None or b is None or both is None or nothing is None:
-        return False
-    return same(a + b, both + nothing)
+    a, b, both, nothing = (runner.run(path, t) for t in (x, y, x + y, torch.zeros_like(x)))
+    if a is None or b is None or both is None or nothing is None or not same(a + b, both + nothing):
+        return
+    says = "The feed-forward is a linear map: there is no activation between its layers, or none that does anything."
+    line = line_with(runner.subject.source, rf"self\.{path.rpartition('.')[2]}\s*=")
+    yield NO_ACTIVATION.found(says, line)

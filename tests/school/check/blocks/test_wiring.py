@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.school.check.behaviours.block_wiring import BlockParts, attention_inside, check_wiring, find_parts, ways
+from regard.school.check.blocks.wiring import BlockParts, attention_inside, check_wiring, find_parts, ways
 from regard.school.check.own_file import check_here
 from regard.school.check.request import Request
 from school.check.learner import subject_of
