@@ -22,6 +22,7 @@ from regard.school.check.compare.experiment import Attempt, Experiment
 from regard.school.check.compare.small_functions import check_small
 from regard.school.check.explain import findings
 from regard.school.check.explain.exceptions import explain_crash
+from regard.school.check.explain.lines_not_run import lines_not_run
 from regard.school.check.explain.mechanisms import announced, other_mechanism, without_comparison
 from regard.school.check.explain.plainness import beyond_the_formula, doubt_on_call, extra
 from regard.school.check.explain.run_findings import wrong_parts
@@ -91,6 +92,8 @@ def check_subject(subject: Subject, request: Request) -> Verdict:
             verdict.findings, verdict.problem = [*named, *wiring.findings], ""
         verdict.not_checked += ["the wiring around it"] if wiring.note else []
         verdict.notes += [wiring.note] if wiring.note else []
+    if verdict.is_right and (never := lines_not_run(subject.source, subject.ran)):
+        verdict.not_checked.append(never)
     verdict.file = subject.file
     verdict.findings = with_code(verdict.findings, subject.source)
     return verdict

@@ -26,13 +26,14 @@ from regard.school.check.learner_code.construction import (
     tensor_names,
 )
 from regard.school.check.learner_code.plain_layer import PlainLayer, as_layer, call_method
-from regard.school.check.learner_code.recording import Devices, Recorder
+from regard.school.check.learner_code.recording import Devices, Lines, Recorder
 
 if TYPE_CHECKING:  # there is no protocol.py where this file runs
     from . import protocol
 
 MOST_INSIDE = 200  # modules of a model that are described
 LONGEST = 2000  # characters of a message
+MOST_LINES = 1000  # of a file that are told to have run
 MOST_AXES = 16  # of a tensor whose shape is told
 HIDES_IN_EXAMPLE = -9000.0  # as in support/hidden_scores.py
 
@@ -78,6 +79,13 @@ def describe_function(function: Any, name: str = "") -> protocol.Description:
 
 def run(target: Any, job: protocol.DriverJob, tensors: dict[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Do one job with a class, a function or an instance; return what was seen, and tensors by name."""
+    lines = Lines(file_of(target))
+    with lines:
+        seen, returned = _run(target, job, tensors)
+    return {**seen, "ran": sorted(lines.ran)[:MOST_LINES]}, returned
+
+
+def _run(target: Any, job: protocol.DriverJob, tensors: dict[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
     seen: dict[str, Any] = {"calls": [], "recorded": [], "dropped": []}
     returned: dict[str, Tensor] = {}
     recorder = Recorder(files_of(target), job, seen, returned)
@@ -162,6 +170,14 @@ def _shapes(variables: dict[str, Any]) -> dict[str, list[int]]:
         if 0 < len(shape) <= MOST_AXES and all(type(n) is int for n in shape):
             shapes[name] = shape
     return shapes
+
+
+def file_of(target: Any) -> str:
+    """The file in which a class, the class of an instance, or a function was written; "" where it is unknown."""
+    target = inspect.unwrap(target) if inspect.isfunction(target) else target
+    own = target if isinstance(target, type) or inspect.isfunction(target) else type(target)
+    functions = [own] if inspect.isfunction(own) else [f for f in vars(own).values() if inspect.isfunction(f)]
+    return next((inspect.unwrap(f).__code__.co_filename for f in functions), "")
 
 
 def files_of(target: Any) -> set[str]:

@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypedDict, get_args, get_origin, get_type_hin
 from torch import Tensor
 
 from regard.school.check.learner_code.construction import tensor_names
-from regard.school.check.learner_code.driver import MOST_INSIDE
+from regard.school.check.learner_code.driver import MOST_INSIDE, MOST_LINES
 from regard.school.check.learner_code.recording import MOST_CALLS
 
 MOST_ENTRIES = 1000  # parameters, buffers, outputs of a call, methods
@@ -237,6 +237,7 @@ class _Building(TypedDict, total=False):
     built: int  # how many of the recorded calls are the constructor's
     failed: Failure  # before any call: while it was built
     trials: list[TrialReport]
+    ran: Annotated[list[Line], MOST_LINES]  # the lines of its file that ran
 
 
 class DriverReport(ModuleContents, _Building):
@@ -348,6 +349,7 @@ class Observation:
     failed: Failure | None = None  # before any call: while it was built
     gradients: dict[str, Tensor] = field(default_factory=dict)  # of arguments, and of parameters: state.NAME
     trials: list[TrialReport] = field(default_factory=list)
+    ran: list[int] = field(default_factory=list)  # the lines of its file that ran
     is_numpy: bool = False  # were arrays passed?
 
     @property
@@ -382,7 +384,8 @@ def read_report(seen: Any, tensors: Mapping[str, Tensor], given: Mapping[str, Te
     failed = Failure(**seen["failed"]) if "failed" in seen else None
     trials: Any = [_read_trial(one) for one in seen.get("trials", ())]
     gradients = {name: tensors[f"gradient.{name}"] for name in seen.get("gradients", ())}
-    return Observation(contents, runs, recorded, seen.get("built", 0), dropped, failed, gradients, trials)
+    built, ran = seen.get("built", 0), seen.get("ran", [])
+    return Observation(contents, runs, recorded, built, dropped, failed, gradients, trials, ran)
 
 
 def _read_trial(trial: Any) -> Any:

@@ -150,6 +150,29 @@ def _learner_line(files: set[str]) -> int:
     return 0
 
 
+class Lines:
+    """The lines of a file that run inside; `ran` are those so far."""
+
+    def __init__(self, file: str) -> None:
+        self.file, self.ran = file, set[int]()
+        self._before: Any = None
+
+    def __enter__(self) -> None:
+        self._before = sys.gettrace()
+        if self._before is None:  # a debugger, or a measure of coverage, stays as it is
+            sys.settrace(self._trace)
+
+    def __exit__(self, *error: object) -> None:
+        if self._before is None:
+            sys.settrace(None)
+
+    def _trace(self, frame: Any, event: str, value: Any) -> Any:
+        if frame.f_code.co_filename != self.file:
+            return None
+        self.ran.add(frame.f_lineno)
+        return self._trace
+
+
 class Devices(TorchFunctionMode):
     """Where tensors would be if the module and its inputs were on a GPU; a call that mixes them with others is a fault.
 

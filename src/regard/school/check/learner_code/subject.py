@@ -29,6 +29,7 @@ class Subject(Protocol):
     is_built: bool
     source: str  # the text of its file, for line numbers; "" where there is none
     file: str
+    ran: set[int]  # the lines of its file that experiments ran so far
 
     def run(self, job: DriverJob, tensors: dict[str, Tensor]) -> Observation:
         """Run one experiment."""
@@ -80,12 +81,15 @@ class LocalSubject:
             self.described = driver.describe_class(target if isinstance(target, type) else type(target), name)
         self.is_built = isinstance(target, nn.Module)
         self.source, self.file = (source, file) if source else _source(target)
+        self.ran: set[int] = set()
 
     def run(self, job: DriverJob, tensors: dict[str, Tensor]) -> Observation:
         """Run one experiment, here, with its own seed."""
         with limit_threads(1), torch.random.fork_rng(devices=[]):
             run = run_trials if "trials" in job else driver.run
-            return available(read_report(*run(self.target, job, tensors), tensors))
+            shown = available(read_report(*run(self.target, job, tensors), tensors))
+        self.ran |= {*shown.ran}
+        return shown
 
 
 class InsideSubject:
@@ -98,7 +102,7 @@ class InsideSubject:
             "build": whole.described["build"],
             "call": inside["call"],
         }
-        self.is_built, self.source, self.file = whole.is_built, whole.source, whole.file
+        self.is_built, self.source, self.file, self.ran = whole.is_built, whole.source, whole.file, whole.ran
 
     def run(self, job: DriverJob, tensors: dict[str, Tensor]) -> Observation:
         """Run one experiment with the module inside."""

@@ -100,6 +100,7 @@ class SandboxedSubject:
 
     def __init__(self, submission: Submission, described: protocol.Description, source: str, file: str) -> None:
         self.submission, self.described, self.source, self.file = submission, described, source, file
+        self.ran: set[int] = set()
         self._known: dict[bytes, protocol.Observation] = {}
 
     def run(self, job: protocol.DriverJob, tensors: dict[str, Tensor]) -> protocol.Observation:
@@ -113,6 +114,7 @@ class SandboxedSubject:
             shown = available(protocol.read_report(outcome.values, dict(outcome.tensors), tensors))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise SubmissionStopped(malformed(str(error))) from error
+        self.ran |= {*shown.ran}
         if sum(t.numel() for t in outcome.tensors.values()) <= MOST_REMEMBERED:
             self._known[asked] = shown
         return shown
