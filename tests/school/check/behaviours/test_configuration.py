@@ -134,6 +134,7 @@ FIELDS = [
     ("cfg.scale or ", "", "argument is ignored"),
     ("seen.triu(1 - cfg.sliding_window)", "seen", "argument is ignored"),
     ("self.cfg.rope_theta **", "(self.cfg.rope_theta and 1e4) **", "argument is ignored"),
+    ("self.cfg.rope_theta **", "1e4 **", "argument is ignored"),
     ("nn.Dropout(cfg.attn_pdrop)", "nn.Dropout(cfg.resid_pdrop)", "dropout argument is ignored"),
 ]
 

@@ -135,3 +135,31 @@ def test_a_buffer_that_a_mask_of_pairs_changes_is_a_state(tmp_path):
     assert names(broken(tmp_path, INIT, init, *takes, SCALE, hides)) == ["state kept between calls"]
     kept = hides.replace("seen &= mask", "seen = seen & mask")
     assert broken(tmp_path, INIT, init, *takes, SCALE, kept).is_right
+
+
+CACHED = """
+import torch
+from torch import nn
+class CachedAttention(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads, self.kept = heads, None
+        self.qkv, self.proj = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+    def reset(self):
+        self.kept = None
+    def forward(self, x, use_cache=False):
+        q, k, v = (t.unflatten(2, (self.heads, -1)).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))
+        if WHEN self.kept is not None:
+            k, v = (torch.cat(pair, dim=2) for pair in zip(self.kept, (k, v)))
+        if use_cache:
+            self.kept = k.detach(), v.detach()
+        T, S = q.shape[2], k.shape[2]
+        visible = torch.ones(T, S, dtype=torch.bool).tril(S - T)
+        weights = (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(~visible, -torch.inf).softmax(-1)
+        return self.proj((weights @ v).transpose(1, 2).flatten(2))
+"""
+
+
+@pytest.mark.parametrize(("when", "found"), [("", ["state kept between calls"]), ("use_cache and", [])])
+def test_a_call_without_a_cache_reads_nothing_that_a_call_with_one_has_kept(when, found, tmp_path):
+    assert names(checked_text(CACHED.replace("WHEN", when), tmp_path)) == found

@@ -156,3 +156,20 @@ def test_a_mistake_that_has_another_name_is_told_once(tmp_path):
     path.write_text(returned)
     (verdict,) = check_here(path, "", Request())
     assert [one.name for one in verdict.mistakes] == ["x itself returned"]
+
+
+HANDED = "x = x + self.attn(self.norm(x), mask)\n        return x + self.other(x)"
+MASKED = source(HANDED, beside="nn.Linear(d_model, d_model)").replace("memory=None", "mask=None")
+MASKED = MASKED.replace("def forward(self, x):\n        q, k", "def forward(self, x, mask=None):\n        q, k")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        ("self.norm(x), mask)", "self.norm(x))", ["mask not handed on"]),
+        ("self.norm(x), mask)", "self.norm(x))  # mask is unused: the caller packs its texts", []),
+        ("", "", []),
+    ],
+)
+def test_a_mask_that_a_block_takes_and_does_not_read_is_told(old, new, found, tmp_path):
+    assert names_of("Layer", MASKED.replace(old, new), tmp_path) == found

@@ -77,6 +77,8 @@ def _is_of_attention(one: Setting, text: str) -> bool:
     """Is a setting for attention and nothing else? A number of key heads is for attention that shares them."""
     if one.named == "num_kv_heads":
         return re.search(r"(?i)group|gqa|kv", text) is not None
+    if one.named == "theta":
+        return re.search(r"(?i)rotary|\brope|rotate|\.cos\(", text) is not None
     is_known = one.named in ("head_dim", "num_heads", "causal") or one.path[-1] in (*_NAMES["window"], *_NAMES["scale"])
     return is_known or re.search("qkv|att", one.path[-1]) is not None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -51,17 +52,22 @@ def repeated_calls(result: Experiment) -> Iterator[Finding]:
         return
 
 
-def _steps(result: Experiment) -> list[tuple[Tensor, dict[str, Tensor]]]:
-    """The calls: texts of other sizes, one with masks, none of which must act later, and the first text again."""
+def _steps(result: Experiment) -> list[tuple[Tensor, dict[str, Any]]]:
+    """The calls: texts of other sizes, one with masks, one with a cache, none of which must act later; the first again.
+
+    A call without a cache is a whole text, whatever a call with one has kept.
+    """
     B, T = result.sizes.B, result.sizes.T
     texts = [text(result, 101 + i, b, t) for i, (b, t) in enumerate([(B, T), (B, T + 4), (3, T - 2), (B, T)])]
-    steps: list[tuple[Tensor, dict[str, Tensor]]] = [(x, {}) for x in texts]
+    steps: list[tuple[Tensor, dict[str, Any]]] = [(x, {}) for x in texts]
     few = torch.arange(T).lt(T - 1).expand(B, T)
     masks = [one[0] if result.call.layout == "one text" else one for one in (few.clone(), few.flip(1))]
     steps += [(texts[-1], {name: mask}) for name in _optional(result) for mask in masks]
     if (masked := result.masked) is not None:
         forms = mask_forms(torch.eye(T, dtype=torch.bool), torch.float64, B)
         steps += [(texts[-1], {name: forms[masked.call.mask] for name in masked.call.kwargs if name in MASK})]
+    flags = [p["name"] for p in result.subject.described["call"] if p["name"] in FLAGS and p["default"] is False]
+    steps += [(texts[1], {name: {"value": True}}) for name in flags]
     return [*steps, (texts[0], {})]
 
 
@@ -87,6 +93,6 @@ def _kept_line(result: Experiment) -> int:
         for node in ast.walk(method)
         if isinstance(node, (ast.Assign, ast.AugAssign))
         for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
-        if ast.unparse(target).startswith("self.")
+        if ast.unparse(target).startswith(("self.", "(self."))
     ]
     return min(lines, default=0)

@@ -17,7 +17,8 @@ from torch import Tensor
 from regard.mistakes.search import same
 from regard.school.check.compare.call_forms import other_inputs, random_tensor
 from regard.school.check.explain.mistake_lines import line_with, nodes, return_line
-from regard.school.check.learner_code.protocol import CallJob, DriverJob, ModuleContents, Observation
+from regard.school.check.explain.outputs import function_nodes
+from regard.school.check.learner_code.protocol import CallJob, DriverJob, ModuleContents, ModuleInside, Observation
 from regard.school.check.learner_code.subject import Subject
 from regard.school.check.learner_code.text_hints import own_text
 from regard.school.check.verdict import Finding, known
@@ -36,6 +37,12 @@ LAYER_LOST = known(
     "Layers are stacked: each reads what the one before it gave.",
     "for layer in self.layers: x = layer(x)",
 )
+MASK_LOST = known(
+    "mask not handed on",
+    "Who passes a mask to a block expects that its attention hides something.",
+    "x = x + self.attn(self.norm1(x), mask)",
+    "mask",
+)
 NEVER_USED = known("module never used", "It is saved, moved and counted, and never trained.")
 SHARED = {
     what: known(
@@ -48,6 +55,7 @@ SHARED = {
 _SAID_SHARED = r"(?i)(?<!no )(?<!not )(?<!without )(?<!no weight )"
 _SAID_SHARED += r"(shar(e|ing)|\bt(ied|ying)\b|albert|universal|recurr|reus|loop(ed)?\b)"
 _SAID_OFF = r"(?i)expert|\bmoe\b|rout(e|ing)|warm|fade|anneal|schedul|early.?exit|layer_?drop"
+_SAID_UNUSED = r"(?i)unused|ignor|compatib|not used|signature|same interface|placeholder|del \w*mask"
 _LAYER = re.compile(r"(.*?)\.(\d+)\.")
 
 
@@ -83,6 +91,22 @@ def shared_layers(contents: ModuleContents, subject: Subject) -> Iterator[Findin
             last = path.rpartition(".")[2]
             says = f"self.{last} holds one {first[f'{path}.0']} several times: all its {what} have the same weights."
             yield SHARED[what].found(says, line_with(source, rf"\bself\.{last}\s*=.*\*|\]\s*\*\s*\w"))
+
+
+def unread_masks(subject: Subject, attention: ModuleInside) -> Iterator[Finding]:
+    """Masks that a block takes and no line of it reads, though its attention takes one."""
+    name = subject.described["name"]
+    takes_one = any("mask" in p["name"].lower() for p in attention["call"])
+    forward = next(function_nodes(subject.source, name), None)
+    if forward is None or not takes_one or re.search(_SAID_UNUSED, own_text(subject.source, name)):
+        return
+    read = {node.id for node in ast.walk(forward) if isinstance(node, ast.Name)}
+    called = {node.attr for node in ast.walk(forward) if isinstance(node, ast.Attribute)}
+    if attention["path"] not in called:  # a method of its own may make the mask
+        return
+    for p in subject.described["call"]:
+        if "mask" in p["name"].lower() and p["name"] not in read and not forward.args.kwarg:
+            yield MASK_LOST.found(f"{name} takes {p['name']}, and no line of it reads it.", forward.lineno)
 
 
 def lost_parts(run: PartRun, out: Tensor, subject: Subject) -> Iterator[Finding]:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from regard.mistakes.search import same
 from regard.school.check.blocks.data_flow import PARTS, Flow, JoinedPart, read_steps
-from regard.school.check.blocks.lost_parts import PartRun, lost_parts, shared_layers
+from regard.school.check.blocks.lost_parts import PartRun, lost_parts, shared_layers, unread_masks
 from regard.school.check.compare.call_forms import LAYOUTS, call_forms, random_tensor
 from regard.school.check.compare.constructor_arguments import Built, choose_arguments
 from regard.school.check.compare.experiment import known_weights
@@ -147,6 +147,8 @@ def check_wiring(subject: Subject, request: Request) -> Wiring | None:
     wiring.findings += [] if wiring.findings else _lost(subject, deep, contents if deep == built else None)
     if not wiring.findings:
         _check_block(runner, wiring)
+    if attention is not None:
+        wiring.findings += unread_masks(subject, attention)
     return wiring if attention is not None or wiring.findings else None
 
 
