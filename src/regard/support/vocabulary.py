@@ -109,7 +109,8 @@ WEIGHTS_FLAGS = (
 )
 # Patterns of names, in lower case.
 CONTEXT_ARGUMENT = (
-    r"context|ctx|mem|memory|enc|enc_\w+|encod\w+|src|source|kv|kv_(input|states|x)|key_value\w*|x_?kv|cross_states"
+    r"context[eo]?|contesto|kontext|ctx|mem|memor(y|ia)|memoire|enc|enc_\w+|encod\w+|src|source|kv|"
+    r"kv_(input|states|x)|key_value\w*|x_?kv|cross_states"
 )
 CONTEXT_ARGUMENT_TOO = r"cond\w*|other|y|data|image\w*"  # where it is required
 PADDING_ARGUMENT = r"pad|valid|^(seq_?|src_?|text_?)?len(gth)?s$|^(token|key)s?_mask$"

@@ -24,7 +24,7 @@ from regard.school.check.explain import findings
 from regard.school.check.explain.exceptions import explain_crash
 from regard.school.check.explain.lines_not_run import lines_not_run
 from regard.school.check.explain.mechanisms import announced, other_mechanism, without_comparison
-from regard.school.check.explain.plainness import beyond_the_formula, doubt_on_call, extra
+from regard.school.check.explain.plainness import beyond_the_formula, doubt_on_call, extra, unknown_pattern
 from regard.school.check.explain.run_findings import wrong_parts
 from regard.school.check.learner_code.subject import InsideSubject, LocalSubject, NotHere, Subject, is_function
 from regard.school.check.learner_code.text_hints import is_batch_first, is_tokens_first, says_tokens_first, small_kind
@@ -173,7 +173,7 @@ def _explained(result: Experiment, verdict: Verdict) -> Verdict:
         unknown = findings.unknown_difference(result)
         other = other_mechanism(result.subject.source, verdict.name, result.seen)
         verdict.problem = f"another mechanism: {other}; not checked" if other else ""
-        verdict.problem = verdict.problem or beyond_the_formula(result, unknown)
+        verdict.problem = verdict.problem or beyond_the_formula(result, unknown) or unknown_pattern(result, unknown)
         verdict.findings = [] if verdict.problem else [unknown]
     return verdict
 
@@ -182,6 +182,9 @@ def _with_behaviours(result: Experiment, verdict: Verdict) -> Verdict:
     """What is wrong in the values, and what they cannot show; one error hides its consequences."""
     mistakes, observed, extension = findings.mistakes_in_values(result), observe_behaviours(result), result.extension
     others = observed.findings
+    if any(unknown_pattern(result, one) for one in mistakes):
+        verdict.problem = unknown_pattern(result, mistakes[0])
+        return verdict
     if mistakes:
         others = [one for one in others if one.name and one.name not in _CONSEQUENCES]
     verdict.findings = [*mistakes, *others]

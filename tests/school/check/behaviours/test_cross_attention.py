@@ -123,3 +123,18 @@ def test_a_text_that_takes_the_place_of_x_is_a_context_whatever_its_name(tmp_pat
     assert "cross-attention" in broken(tmp_path, *image).checked
     verdict = broken(tmp_path, *image, READ, "(self.q(x), self.k(source), self.v(x))")
     assert names(verdict) == ["values of x instead of the context"]
+
+
+@pytest.mark.parametrize(
+    ("second", "text", "found"),
+    [
+        ("memoria", "", ["roles of x and context swapped"]),
+        ("regions", "x (B, T, d), regions (B, R, d) -> (B, T, d)", ["roles of x and context swapped"]),
+        ("regions", "x (B, T, d), regions (B, R, d) -> (B, R, d)", []),
+        ("regions", "", []),
+    ],
+)
+def test_an_output_as_long_as_the_context_is_wrong_where_a_name_or_the_axes_say_so(second, text, found, tmp_path):
+    edits = ("x, context=None", f"x, {second}", SOURCE, f"source, x = x, {second}")
+    documented = ("class Attention(nn.Module):\n", f'class Attention(nn.Module):\n    """{text}"""\n')
+    assert names(broken(tmp_path, *edits, *documented)) == found

@@ -94,6 +94,8 @@ def test_a_mask_of_minus_1e9_is_wrong_where_the_text_promises_float16(text, tmp_
     verdict = broken(tmp_path, SOFTMAX, HIDES.format("-1e9"), *documented(text))
     assert names(verdict) == ["−1e9 overflows in fp16"]
     assert names(broken(tmp_path, SOFTMAX, HIDES.format("-torch.inf"), *documented(text))) == []
+    at_the_top = ("import math\n", f'"""{text}"""\nimport math\n')
+    assert names(broken(tmp_path, SOFTMAX, HIDES.format("-1e9"), *at_the_top)) == ["−1e9 overflows in fp16"]
 
 
 @pytest.mark.parametrize("text", ["Not for float16.", "The second half, or all of it.", "Softmax in float32."])

@@ -171,5 +171,6 @@ MASKED = MASKED.replace("def forward(self, x):\n        q, k", "def forward(self
         ("", "", []),
     ],
 )
-def test_a_mask_that_a_block_takes_and_does_not_read_is_told(old, new, found, tmp_path):
-    assert names_of("Layer", MASKED.replace(old, new), tmp_path) == found
+@pytest.mark.parametrize("name", ["mask", "src_keep", "lengths", "pad_mask"])
+def test_a_mask_that_a_block_takes_and_does_not_read_is_told(name, old, new, found, tmp_path):
+    assert names_of("Layer", MASKED.replace(old, new).replace("mask", name), tmp_path) == found

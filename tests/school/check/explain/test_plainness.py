@@ -8,7 +8,7 @@ from regard.school.check.explain.plainness import beyond_the_formula
 from regard.school.check.learner_code.subject import LocalSubject
 from regard.school.check.request import Request
 from regard.school.check.verdict import Finding
-from school.check.learner import LESS, Learner, broken
+from school.check.learner import LESS, Learner, broken, checked
 
 SAYS = "It computes something else, and no known mistake explains it. The first step that differs: scores."
 
@@ -56,3 +56,49 @@ def test_a_failure_counts_only_where_names_say_what_was_passed(tmp_path):
     unknown = broken(tmp_path, *LESS, *fails, "def forward(self, x):", "def forward(self, x, thing):")
     assert unknown.status == "unchecked"
     assert unknown.problem.startswith("what thing is, no name says: it could not be called: ")
+
+
+DICT = """
+import numpy as np
+def attn_apply(params, x):
+    q, k, v = (np.einsum("btm,mhd->bthd", x, params[name]) for name in ("wq", "wk", "wv"))
+    scores = np.einsum("bthd,bshd->bhts", q, k) / np.sqrt(q.shape[-1])
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights = weights / weights.sum(-1, keepdims=True)
+    return np.einsum("bthd,hdm->btm", np.einsum("bhts,bshd->bthd", weights, v), params["wo"])
+"""
+
+
+def test_a_dict_of_weights_is_a_guess(tmp_path):
+    verdict = checked(DICT, tmp_path)
+    assert verdict.status == "unchecked"
+    assert verdict.problem.startswith("what its dict of weights must hold is a guess: it could not be called: ")
+
+
+SIZED = """
+import torch
+from torch import nn
+class LocalAttention(nn.Module):
+    def __init__(self, d_model, n_heads, SIZE):
+        super().__init__()
+        self.h, self.size = n_heads, SIZE
+        self.qkv, self.o = nn.Linear(d_model, 3 * d_model), nn.Linear(d_model, d_model)
+    def forward(self, x):
+        q, k, v = (t.unflatten(2, (self.h, -1)).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))
+        i = torch.arange(x.shape[1])
+        seen = SEEN
+        weights = (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(~seen, -torch.inf).softmax(-1)
+        return self.o((weights @ v).transpose(1, 2).flatten(2))
+"""
+
+
+@pytest.mark.parametrize(
+    ("size", "seen"),
+    [
+        ("ventana", "(i[:, None] >= i) & (i[:, None] - i < self.size)"),
+        ("chunk", "i // self.size <= i[:, None] // self.size"),
+    ],
+)
+def test_a_number_that_decides_which_tokens_are_seen_and_has_no_known_name_is_not_judged(size, seen, tmp_path):
+    verdict = checked(SIZED.replace("SIZE", size).replace("SEEN", seen), tmp_path)
+    assert verdict.problem == f"what {size} is, no name says, and it decides which tokens are seen"

@@ -165,3 +165,19 @@ def test_a_command_line_has_its_defaults_whatever_ours_says(monkeypatch):
     exec(PARSED, vars(module))
     assert fields(module.Keeps) == {"dim": (False, 32)}
     assert sys.argv[2] == "--unknown"
+
+
+def test_numbers_in_lists_go_in_and_come_out_as_one_tensor():
+    x = torch.randn(2, 3, 5, dtype=torch.float64)
+    assert argument_of(x, {"lists": True}) == x.tolist()
+    ways = (
+        x.tolist(),
+        [[list(row) for row in text] for text in x],
+        [[list(row) for row in text] for text in x.numpy()],
+    )
+    for way in ways:
+        (back,) = returned_tensors(way)
+        torch.testing.assert_close(back, x, rtol=0, atol=0)
+    assert [tuple(t.shape) for t in returned_tensors([x, x])] == [(2, 3, 5), (2, 3, 5)]
+    assert returned_tensors([[1.0, 2.0], [3.0]]) != []
+    assert returned_tensors(["text", 1.0]) == []

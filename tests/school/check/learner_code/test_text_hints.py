@@ -12,6 +12,7 @@ from regard.school.check.learner_code.text_hints import (
     names_window,
     own_text,
     small_kind,
+    with_functions,
 )
 
 
@@ -47,6 +48,7 @@ def test_torchs_own_layer_takes_tokens_first_unless_the_code_around_it_unpacks_a
         ("# mask: bool, True = visible", True),
         ("# mask, 0 where a token must not look", True),
         ("# True means hidden", False),
+        ("# mask: 1 for tokens and 0 for padding; padding is not attended", True),
         ("# mask: 1 for padding", False),
         ("# mask[b, t] is True if token t of sentence b is padding and has to be ignored", False),
         ("# mask (B, T): 1 for tokens that are NOT padding, 0 for padding tokens", True),
@@ -101,6 +103,13 @@ def test_other_functions_are_not_known():
 @pytest.mark.parametrize("said", ["# True = not allowed", "# 1 = cannot be seen", "# True = do not attend"])
 def test_a_word_that_hides_counts_before_one_that_shows(said):
     assert mask_shows(f"x = 1  {said} (mask)") is False
+
+
+def test_the_functions_that_a_class_calls_speak_for_it():
+    source = "def used(m):\n    # mask: 1 = seen\n    return m\ndef other():\n    pass\n"
+    source += "class A:\n    def f(self): return used(1)\n"
+    assert "1 = seen" in with_functions(source, "A")
+    assert "pass" not in with_functions(source, "A")
 
 
 def test_axes_before_the_tokens_are_a_batch():

@@ -173,7 +173,7 @@ def _fails(
     """It gives no output of the length of x with a context of another length."""
     failed, as_long = probe.failure(0), outs[2]
     shapes = [t.shape[:2] for t in probe.seen.runs[0].outputs[:1]] if probe.seen.runs else []
-    if failed is None and (len(x), x.shape[1] + 3) in shapes and context.is_named:
+    if failed is None and (len(x), x.shape[1] + 3) in shapes and (context.is_named or _says_length_of_x(result)):
         yield SWAPPED.found("The output has as many tokens as the context: that asks, and x answers.", _made(result))
     elif failed is None or as_long is None:
         says = f"it fails with a context: {one_line(failed)}" if failed else "its output has another length"
@@ -183,6 +183,14 @@ def _fails(
     else:
         says = f"With a context of {x.shape[1] + 3} tokens and x of {x.shape[1]} it fails: {one_line(failed)}."
         yield _of_other_length(result, says, failed.line, is_sure=not context.is_pair)
+
+
+def _says_length_of_x(result: Experiment) -> bool:
+    """Does the text give x and the output the same axes, as in "words (B, T, d), regions (B, R, d) -> (B, T, d)"?"""
+    axes = rf"\b{re.escape(call_arguments(result)[0])}\W{{0,6}}[(\[](\w+),\s*(\w+)\b"
+    return (
+        re.search(rf"{axes}[\s\S]{{0,200}}?(->|→|returns?|out(put)?)\W{{0,6}}[(\[]\1,\s*\2\b", result.text) is not None
+    )
 
 
 def _causal(result: Experiment, context: Context) -> Iterator[Finding]:

@@ -22,6 +22,7 @@ from regard.school.check.compare.experiment import Experiment
 from regard.school.check.explain.mistake_lines import line_with, return_line, softmax_line, steps_of
 from regard.school.check.learner_code.protocol import Observation
 from regard.school.check.learner_code.subject import is_function
+from regard.school.check.learner_code.text_hints import with_header
 from regard.school.check.verdict import Finding, known
 
 OVERFLOWS = known(
@@ -157,7 +158,8 @@ def _hides(result: Experiment) -> bool:
 @behaviour("float16", of_functions=True)
 def promised_dtypes(result: Experiment) -> Iterator[Finding]:
     """−1e9 has no place in float16; where a docstring promises a dtype, it runs in it, and gives it back."""
-    docstrings = "\n".join(result.text.split('"""')[1::2]).splitlines()
+    documented = with_header(result.subject.source, result.text)
+    docstrings = "\n".join(documented.split('"""')[1::2]).splitlines()
     promises = "\n".join(line for line in docstrings if not re.search(_DENIED, line))
     told = [dtype for dtype, words in _PROMISED.items() if re.search(words, promises) and not is_of_arrays(result)]
     for one, dtype in product(with_and_without_mask(result), dict.fromkeys(("float16", *told))):

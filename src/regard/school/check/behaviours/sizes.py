@@ -20,6 +20,7 @@ from regard.school.check.compare.constructor_arguments import CONTEXT
 from regard.school.check.compare.experiment import Experiment
 from regard.school.check.explain.divergence import latest_divergence
 from regard.school.check.explain.mistake_lines import line_with, softmax_line
+from regard.school.check.explain.plainness import unnamed_length
 from regard.school.check.learner_code.subject import is_function
 from regard.school.check.learner_code.text_hints import is_batch_first, names_window
 from regard.school.check.verdict import Finding, known
@@ -232,6 +233,8 @@ def _wrong_beyond(result: Experiment, right: int, x: Tensor, out: Tensor | None)
     """A length at which it is wrong; where the code speaks of a window, that must be one."""
     T = x.shape[1]
     says = f"For {right} tokens it is right; for {T} tokens it computes something else."
+    if name := unnamed_length(result):
+        raise NotChecked(f"of more than {right} tokens: what {name} is, no name says")
     if not _has_other_keys(result):
         yield LONGER.found(says)
         return

@@ -56,6 +56,7 @@ _SAID_SHARED = r"(?i)(?<!no )(?<!not )(?<!without )(?<!no weight )"
 _SAID_SHARED += r"(shar(e|ing)|\bt(ied|ying)\b|albert|universal|recurr|reus|loop(ed)?\b)"
 _SAID_OFF = r"(?i)expert|\bmoe\b|rout(e|ing)|warm|fade|anneal|schedul|early.?exit|layer_?drop"
 _SAID_UNUSED = r"(?i)unused|ignor|compatib|not used|signature|same interface|placeholder|del \w*mask"
+_IS_MASK = re.compile(r"(?i)mask|pad|keep|valid|len(gth)?s$").search
 _LAYER = re.compile(r"(.*?)\.(\d+)\.")
 
 
@@ -96,7 +97,7 @@ def shared_layers(contents: ModuleContents, subject: Subject) -> Iterator[Findin
 def unread_masks(subject: Subject, attention: ModuleInside) -> Iterator[Finding]:
     """Masks that a block takes and no line of it reads, though its attention takes one."""
     name = subject.described["name"]
-    takes_one = any("mask" in p["name"].lower() for p in attention["call"])
+    takes_one = any(_IS_MASK(p["name"]) for p in attention["call"])
     forward = next(function_nodes(subject.source, name), None)
     if forward is None or not takes_one or re.search(_SAID_UNUSED, own_text(subject.source, name)):
         return
@@ -105,7 +106,7 @@ def unread_masks(subject: Subject, attention: ModuleInside) -> Iterator[Finding]
     if attention["path"] not in called:  # a method of its own may make the mask
         return
     for p in subject.described["call"]:
-        if "mask" in p["name"].lower() and p["name"] not in read and not forward.args.kwarg:
+        if _IS_MASK(p["name"]) and p["name"] not in read and not forward.args.kwarg:
             yield MASK_LOST.found(f"{name} takes {p['name']}, and no line of it reads it.", forward.lineno)
 
 

@@ -25,7 +25,7 @@ from regard.school.check.explain.exceptions import explain_crash
 from regard.school.check.explain.mistake_lines import hiding_line, likeliest, line_of, steps_of
 from regard.school.check.explain.shapes import explain_shapes
 from regard.school.check.learner_code.subject import is_function
-from regard.school.check.learner_code.text_hints import mask_shows, stated
+from regard.school.check.learner_code.text_hints import mask_shows, stated, with_functions
 from regard.school.check.verdict import Example, Finding, known, simulated
 
 OVER_THE_BATCH = known(
@@ -224,7 +224,7 @@ def _inverted_where_it_shows(result: Experiment) -> Finding | None:
 
 def _inverted_mask(masked: Experiment) -> Finding | None:
     """A mask that hides where the comment or docstring says that it shows, or the other way round."""
-    shows = mask_shows(masked.text)
+    shows = mask_shows(with_functions(masked.subject.source, masked.subject.described["name"]))
     form = masked.call.mask.partition(", (")[0]
     meant, opposite = ("may attend", "hidden") if shows else ("hidden", "may attend")
     if shows is not None and form == "added to the scores" and not re.search(ADDED, stated(masked.text, "")):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from regard.school.check.compare.call_forms import MASK, options_of
-from regard.school.check.compare.constructor_arguments import ROLES, has_config
+from regard.school.check.compare.constructor_arguments import ROLES, Setting, guess_role, has_config
 from regard.school.check.compare.experiment import Attempt, Experiment
 from regard.school.check.learner_code.subject import is_function
 from regard.school.check.learner_code.text_hints import attention_roles
@@ -53,11 +53,29 @@ def beyond_the_formula(result: Experiment, finding: Finding) -> str:
     return f"it has {what} beside the formula, and what that should compute is not known here; {begins}{line}."
 
 
+def unknown_pattern(result: Experiment, finding: Finding) -> str:
+    """Why a layer that sees other tokens, without a name for it, could not be checked; "" where it is wrong."""
+    name = unnamed_length(result) if finding.step == "mask" and not finding.name else ""
+    return f"what {name} is, no name says, and it decides which tokens are seen" if name else ""
+
+
+def unnamed_length(attempt: Attempt) -> str:
+    """An argument that was taken for a length or a width by trial alone: it may be a window, or the size of a block."""
+    for key, role in attempt.built.roles.items():
+        name = key.rpartition(".")[2]
+        is_taken = role in ("context_length", "head_dim") and name not in attempt.request.own
+        if is_taken and role not in (Setting((name,)).named, guess_role(name)):
+            return name
+    return ""
+
+
 def doubt_on_call(attempt: Attempt) -> str:
     """What of the call was a guess, so that a failure may be the fault of the check; "" where names say all of it."""
     described = attempt.subject.described
     if is_function(attempt.subject):  # its arguments are known, or it is not called
         roles = attention_roles([p["name"] for p in described["call"]], described["name"]) or {}
+        if "params" in roles.values():
+            return "what its dict of weights must hold is a guess"
         return "how the three projections are packed, nothing says" if "qkv" in roles.values() else ""
     if not attempt.subject.is_built and has_config(described):
         return "what its configuration must hold is a guess"

@@ -177,11 +177,13 @@ def _with_values(made: Any, values: dict[str, Any]) -> Any:
 
 
 def argument_of(tensor: Tensor, job: protocol.DriverJob) -> Any:
-    """A tensor as a call gets it: a copy, in the dtype of the job, or an array."""
+    """A tensor as a call gets it: a copy, in the dtype of the job, an array, or lists of numbers."""
     if tensor.is_floating_point():
         tensor = tensor.to(getattr(torch, job.get("dtype", "float64")))
     if job.get("strided") and tensor.dim() > 1:
         tensor = tensor.transpose(0, 1).contiguous().transpose(0, 1)
+    if job.get("lists"):
+        return tensor.tolist()
     return tensor.numpy().copy(order="K") if job.get("numpy") else tensor.clone()
 
 
@@ -238,10 +240,26 @@ def _shared_object(subject: Any, one: dict[str, Any], shared: dict[str, Any]) ->
     return shared[name]
 
 
+def _stacked(values: list[Any]) -> Tensor | None:
+    """Numbers in lists as one tensor; None where they are no numbers, or not as many in each list."""
+    parts: list[Any] = []
+    for one in values:
+        if isinstance(one, (float, np.floating)):
+            parts.append(torch.tensor(float(one), dtype=torch.float64))
+        else:
+            parts.append(_stacked(one) if isinstance(one, list) else one)
+    is_whole = all(
+        isinstance(one, Tensor) and (isinstance(v, list) or not one.dim()) for v, one in zip(values, parts, strict=True)
+    )
+    return torch.stack(parts) if parts and is_whole and len({one.shape for one in parts}) == 1 else None
+
+
 def returned_tensors(result: Any) -> list[Tensor]:
     """The tensors of a result, in order."""
     if isinstance(result, Tensor):
         return [result]
+    if isinstance(result, list) and (stacked := _stacked(result)) is not None:
+        return [stacked]
     if isinstance(result, (tuple, list)):
         return [one for part in result for one in returned_tensors(part)]
     if isinstance(result, dict):

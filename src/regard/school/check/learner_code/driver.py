@@ -121,7 +121,7 @@ def _run(target: Any, job: protocol.DriverJob, tensors: dict[str, Tensor]) -> tu
         except Exception as error:
             one["failed"] = failure(error, recorder.files)
         for i, (name, value) in enumerate(given.items()):  # whoever asked compares them with what was given
-            returned[f"after.{number}.{i}"] = value.detach() if isinstance(value, Tensor) else torch.from_numpy(value)
+            returned[f"after.{number}.{i}"] = torch.as_tensor(value).detach()
             one["after"][name] = f"after.{number}.{i}"
         seen["calls"].append(one)
     return seen, returned

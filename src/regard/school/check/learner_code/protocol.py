@@ -81,6 +81,7 @@ class DriverJob(TypedDict, total=False):
     gradients: bool  # of the output of the first call that has the shape of the tensor cotangent, times that
     devices: bool  # tell the first call that would fail on a GPU, because one of its tensors stayed on the CPU
     numpy: bool  # pass arrays
+    lists: bool  # pass lists of numbers
     strided: bool  # pass tensors whose numbers do not lie in memory in their order
     trials: list[TrialJob]  # nothing but these: what can it be built and called with?
 

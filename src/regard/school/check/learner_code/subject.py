@@ -41,16 +41,20 @@ def is_function(subject: Subject) -> bool:
 
 
 def run_function(subject: Subject, job: DriverJob, tensors: dict[str, Tensor]) -> Observation:
-    """Call a function with tensors, or with arrays, whichever it takes; both where its text does not speak of torch."""
+    """Call a function with tensors, arrays or lists of numbers, whichever it takes; what its text speaks of first."""
     text = own_text(subject.source, subject.described["name"])
     is_array = bool(re.search(_NUMPY, text)) and not re.search(_TORCH, text)
     first: DriverJob = {**job, "numpy": job.get("numpy", False) or is_array}
     seen = subject.run(first, tensors)
     if not all(run.failed for run in seen.runs):
         return replace(seen, is_numpy=first["numpy"])
-    again = subject.run({**job, "numpy": not first["numpy"]}, tensors)
-    works = not all(run.failed for run in again.runs)
-    return replace(again, is_numpy=not first["numpy"]) if works else seen
+    others: list[DriverJob] = [{**job, "numpy": not first["numpy"]}]
+    others += [] if re.search(f"{_NUMPY}|{_TORCH}", text) else [{**job, "numpy": False, "lists": True}]
+    for one in others:
+        again = subject.run(one, tensors)
+        if not all(run.failed for run in again.runs):
+            return replace(again, is_numpy=one["numpy"] or one.get("lists", False))
+    return seen
 
 
 class NotHere(Exception):

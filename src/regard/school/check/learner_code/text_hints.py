@@ -65,7 +65,7 @@ _NOT = (
 _DIGIT = r"(?<![\w.])"  # before it: not the 0 of 1.0
 _IS = (
     r"(?:\s*(=|:|→|->|means?|marks?|is|are|where|for|if|at|when|on|en|em|bei|wenn|si|se|là où|для)\s*"
-    r"|(?<=[,;:] [01])\s+[-–—]\s+(?!\w*mask))(\w+\s+){0,6}?<?"
+    r"|(?<=[,;:] [01])\s+[-–—]\s+(?!\w*mask))((?!\d)\w+\s+){0,6}?<?"
 )
 _NEGATIVE = r"(?i)negative|-\s*inf|−|-1e|-\d{2,}|minus"  # what an added mask has where it hides
 # Queries, keys and values in the languages of the people who write them.
@@ -196,6 +196,14 @@ def has_positions(source: str) -> bool:
 def has_window(source: str) -> bool:
     """Is something in the code named after a window?"""
     return any(names_window(line.partition("#")[0]) for line in source.splitlines())
+
+
+def with_functions(source: str, name: str) -> str:
+    """The text of a class or function, with that of the functions of the file that it calls."""
+    text = own_text(source, name)
+    called = set(re.findall(r"\b(\w+)\(", text))
+    defined = re.findall(r"(?m)^def (\w+)", source)
+    return "\n".join([text, *(own_text(source, one) for one in defined if one in called - {name})])
 
 
 def with_header(source: str, text: str) -> str:
