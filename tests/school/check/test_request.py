@@ -54,3 +54,9 @@ def test_a_refusal_is_told_with_its_line_and_a_remedy():
     assert Request().ask_for_others(Failure("AssertionError", ""), []) == (
         "it refuses everything that was tried: AssertionError"
     )
+
+
+def test_a_layer_that_is_not_written_yet_is_asked_for_nothing():
+    failed = Failure("NotImplementedError", "", 21, "forward")
+    says = Request().ask_for_others(failed, ["d_in"])
+    assert says == "it is not written yet: line 21 raises NotImplementedError"

@@ -107,3 +107,8 @@ def test_a_dropout_of_ones_own_is_not_called_right(tmp_path):
     _, (text, _) = next((name, pair) for name, pair in PLAIN.items() if name == "np_params.py")
     (verdict,) = checked(tmp_path, text.replace("rng =", "self.training = True; rng ="))
     assert verdict.problem == "it has a dropout of its own, which no check knows; without it, it is right"
+
+
+def test_a_class_whose_base_was_not_imported_has_a_missing_import(tmp_path):
+    (verdict,) = checked(tmp_path, LAYER.replace("from torch import nn\n", ""))
+    assert [(one.name, one.says) for one in verdict.mistakes] == [("missing import", "nn is used, and never imported.")]

@@ -69,6 +69,16 @@ def test_the_one_file_of_a_folder_is_found_as_high_up_as_there_is_any(tmp_path, 
     assert opened(make(tmp_path, *files), wanted) == (True, file, SOURCE)
 
 
+@pytest.mark.parametrize("text", ["class SelfAttention:\n    pass\n", "def attention(q, k, v):\n    return v\n"])
+def test_of_several_files_the_one_that_defines_attention_is_found(tmp_path, text):
+    make(tmp_path, "a/model.py", text=text)
+    assert opened(make(tmp_path, "a/config.py", "a/train.py")) == (True, "model.py", text)
+    make(tmp_path, "a/old.py", text=text)
+    with pytest.raises(ValueError, match=r"a has 4 Python files \(config\.py, model\.py, old\.py, …\)"):
+        opened(tmp_path / "a")
+    assert opened(tmp_path / "a", "train.py") == (True, "train.py", SOURCE)
+
+
 def test_a_file_in_capitals_is_run_as_python(tmp_path):
     assert opened(make(tmp_path, "b.PY")) == (False, None, SOURCE)
 
@@ -100,7 +110,11 @@ def test_a_zip_is_opened_and_so_is_the_only_one_of_a_folder(tmp_path):
         ({"a.py": "/etc/passwd"}, {"external_attr": (stat.S_IFLNK | 0o777) << 16}, r"has a link, a\.py"),
         ({"a.py": b"\0" * (1 << 20)}, {}, r"has a file that grows 200 times and more, a\.py; it was not opened"),
         ({f"{i}.py": "" for i in range(MOST_FILES + 1)}, {}, "has more than 1000 files"),
-        ({"a.py": SOURCE, "b.py": SOURCE}, {}, r"has 2 Python files \(a\.py, b\.py\); name the one: file = … in"),
+        (
+            {"a.py": SOURCE, "b.py": SOURCE},
+            {},
+            r"^a\.zip has 2 Python files \(a\.py, b\.py\); name the one: file = … in",
+        ),
         ({"a.txt": SOURCE}, {}, "has no Python file and no notebook; hand in a .py or .ipynb file"),
         ({"a.py": SOURCE}, {"compress_type": zipfile.ZIP_BZIP2}, "is packed in an unusual way; zip it again"),
     ],

@@ -19,9 +19,14 @@ def test_what_stands_after_a_failure_runs():
     assert (names["f"](), skipped) == (4, [(2, "ZeroDivisionError", "division by zero")])
 
 
-def test_the_line_of_a_failure_is_the_last_of_the_file():
-    _, skipped = ran("def f():\n    int('seven')\n\nf()\n")
-    assert skipped == [(2, "ValueError", "invalid literal for int() with base 10: 'seven'")]
+def test_the_line_of_a_failure_is_that_of_the_statement_which_is_skipped():
+    _, skipped = ran("def f():\n    int('seven')\n\nfor _ in range(3):\n    f()\n")
+    assert skipped == [(5, "ValueError", "invalid literal for int() with base 10: 'seven'")]
+
+
+def test_the_line_of_a_failure_in_a_class_is_in_the_class():
+    _, skipped = ran("class A:\n    x = 3\n    y = 1 / 0\n")
+    assert skipped == [(3, "ZeroDivisionError", "division by zero")]
 
 
 @pytest.mark.parametrize(

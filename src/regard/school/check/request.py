@@ -54,5 +54,7 @@ class Request:
         """Why a class or its forward refused everything that was tried, and how to give something else."""
         says = f"{failed.type}: {failed.message}".strip().splitlines()[0].rstrip(": ")
         where = f" (line {failed.line})" if failed.line else ""
+        if failed.type == "NotImplementedError" and failed.line:  # raised by a line of the learner's
+            return f"it is not written yet: line {failed.line} raises NotImplementedError"
         ask = f"; give another value: {self.spelling.argument % names[0]}" if names else ""
         return f"it refuses everything that was tried: {says}{where}{ask}"

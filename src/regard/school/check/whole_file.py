@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from regard.school.check.blocks.wiring import check_wiring
 from regard.school.check.check import check_subject
+from regard.school.check.explain.exceptions import missing_import
 from regard.school.check.learner_code.loading import LearnerFile
 from regard.school.check.learner_code.protocol import SkippedFacts
 from regard.school.check.learner_code.selection import AnySubject, Selection, select
@@ -113,7 +114,8 @@ def _on_nothing(file: LearnerFile[AnySubject], name: str) -> Verdict:
 
 
 def _does_not_run(one: SkippedFacts, name: str, file: LearnerFile[AnySubject]) -> Verdict:
-    finding = DOES_NOT_RUN.found(f"The file does not run: {_error(one)}.", one["line"])
+    finding = missing_import(one["type"], one["message"], one["line"])
+    finding = finding or DOES_NOT_RUN.found(f"The file does not run: {_error(one)}.", one["line"])
     return Verdict(name, "", with_code([finding], file.source), file=file.file)
 
 

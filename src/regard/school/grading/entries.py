@@ -6,6 +6,7 @@ No entry is left out in silence: what the system adds is named as ignored, and w
 from __future__ import annotations
 
 import os
+import re
 import stat
 import zipfile
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from regard.school.sandbox.folders import temporary_folder
 from regard.school.sandbox.limits import MiB
 from regard.school.sandbox.outcome import printable_text
 from regard.school.sandbox.source_text import read_source
+from regard.support.vocabulary import is_named_attention
 
 SYSTEM = ("__pycache__", "__macosx", "thumbs.db", "desktop.ini")  # what Python, macOS and Windows add, in lower case
 SOURCES = (".py", ".ipynb")
@@ -63,7 +65,7 @@ def opened_entry(path: Path, wanted: str = "") -> Iterator[OpenedEntry]:
         file = _file_of(path, wanted)
         if file.suffix.lower() == ".zip":
             path = _unzip(file, scratch / "unzipped")
-            file = _file_of(path, wanted)
+            file = _file_in(path, wanted, _shown(file))
         if file.suffix.lower() == ".zip":
             raise ValueError(f"{_shown(file)} is a .zip inside a .zip; hand in the Python file")
         data, source = _read(file, scratch)
@@ -81,7 +83,7 @@ def _file_of(path: Path, wanted: str) -> Path:
     if stat.S_ISLNK(mode):
         raise ValueError(f"{shown} is a symbolic link; a submission is a file or a folder")
     if stat.S_ISDIR(mode):
-        return _file_in(path, wanted)
+        return _file_in(path, wanted, shown)
     if not stat.S_ISREG(mode):
         raise ValueError(f"{shown} {'is no file and no folder' if mode else 'does not exist'}")
     if path.suffix.lower() not in (*SOURCES, ".zip"):
@@ -89,16 +91,19 @@ def _file_of(path: Path, wanted: str) -> Path:
     return path
 
 
-def _file_in(folder: Path, wanted: str) -> Path:
-    """The one Python file or notebook of a folder, as high up as there is any; else its one .zip."""
-    shown, level, zips, count = _shown(folder), [folder], list[Path](), 0
+def _file_in(folder: Path, wanted: str, shown: str) -> Path:
+    """The Python file or notebook of a folder, as high up as there is any; else its one .zip.
+
+    Of several that lie beside each other, it is the one that defines attention.
+    """
+    level, zips, count = [folder], list[Path](), 0
     while level:
         entries = [(one, _mode(one)) for here in level for one in _listed(here, shown)]
         if (count := count + len(entries)) > MOST_FILES:
             raise ValueError(f"{shown} has more than {MOST_FILES} files; hand in the Python file alone")
         files = [path for path, mode in entries if stat.S_ISREG(mode)]
         if found := [path for path in files if _is_wanted(path, folder, wanted)]:
-            return _only(found, shown)
+            return _only(found if wanted else _with_attention(found), shown)
         zips += [path for path in files if path.suffix.lower() == ".zip"]
         level = [path for path, mode in entries if stat.S_ISDIR(mode)]
     if len(zips) == 1:
@@ -110,6 +115,24 @@ def _is_wanted(path: Path, folder: Path, wanted: str) -> bool:
     if wanted:
         return wanted in (path.name, path.relative_to(folder).as_posix())
     return path.suffix.lower() in SOURCES
+
+
+def _with_attention(found: list[Path]) -> list[Path]:
+    """Of several files, the one with a class or function that is named attention; all of them where that is not one."""
+    if len(found) == 1:
+        return found
+    defining = [one for one in found if any(map(is_named_attention, _defined(one)))]
+    return defining if len(defining) == 1 else found
+
+
+def _defined(file: Path) -> list[str]:
+    """The names of the classes and functions of a file, as its text has them; none where it cannot be read."""
+    try:
+        if file.stat().st_size > LARGEST_SOURCE:
+            return []
+        return re.findall(r"(?m)^(?:class|def)\s+(\w+)", read_source(file))
+    except (OSError, ValueError):
+        return []
 
 
 def _only(found: list[Path], shown: str) -> Path:

@@ -210,7 +210,7 @@ def _stand_in(
 
 
 def describe_skipped(error: BaseException, node: ast.stmt | None, file: str) -> SkippedStatement:
-    """An exception of a statement: with the last line of the file that it passed."""
+    """An exception of a statement: with the line of the statement; of a definition, with the last line in it."""
     kind, message, line = type(error).__name__, "its message could not be read", node.lineno if node else 0
     with suppress(Exception):  # its __str__ is the learner's
         message = (error.msg if isinstance(error, SyntaxError) else str(error)) or ""
@@ -218,7 +218,9 @@ def describe_skipped(error: BaseException, node: ast.stmt | None, file: str) -> 
         line = error.lineno or line
     trace = error.__traceback__
     while trace is not None:
-        line = trace.tb_lineno if trace.tb_frame.f_code.co_filename == file else line
+        code = trace.tb_frame.f_code
+        is_of_statement = isinstance(node, _DEFINITIONS) or code.co_name == "<module>"
+        line = trace.tb_lineno if code.co_filename == file and is_of_statement else line
         trace = trace.tb_next
     first = message.splitlines()[0] if message else ""
     if named := STAND_IN.search(message):  # torch raises errors of its own

@@ -284,3 +284,11 @@ def mha(x, c_attn, c_proj, n_head):
 def test_weights_in_dicts_with_their_biases_are_passed(tmp_path):
     assert checked(PICO, tmp_path, "mha").is_right
     assert names(checked(PICO.replace(" / np.sqrt(q.shape[-1])", ""), tmp_path, "mha")) == ["no scale"]
+
+
+def test_a_name_that_is_missing_is_told_before_a_batch_that_does_not_fit(tmp_path):
+    source = (
+        "def self_attention(x, W_q, W_k, W_v):\n    q, k, v = x @ W_q, x @ W_k, x @ W_v\n    s = q @ k.T / np.sqrt(7)\n"
+    )
+    verdict = checked(source + "    return np.exp(s) / np.exp(s).sum(-1, keepdims=True) @ v\n", tmp_path)
+    assert [(one.name, one.fix) for one in verdict.mistakes] == [("missing import", "import numpy as np")]

@@ -3,7 +3,7 @@ import torch
 
 from regard.school.check.compare.constructor_arguments import PROBES
 from regard.school.check.compare.experiment import Attempt
-from regard.school.check.explain.exceptions import explain_crash
+from regard.school.check.explain.exceptions import explain_crash, missing_import
 from regard.school.check.learner_code.protocol import Failure
 from regard.school.check.request import Request
 from sampled import quick_every
@@ -72,6 +72,36 @@ def test_an_error_without_a_name_is_told_with_its_line(tmp_path):
         ),
         (
             "Q = self.wq(x)",
+            "Q = wq(x)",
+            "unknown name",
+            "wq has no value here, in forward. There is self.wq: is that meant?",
+        ),
+        (
+            "Q = self.wq(x)",
+            "Qs = self.wq(x)",
+            "unknown name",
+            "Q has no value here, in forward. There is Qs: is that meant?",
+        ),
+        (
+            "def forward(self, x)",
+            "def forwrad(self, x)",
+            "unknown name",
+            "MultiHead has no method forward. There is forwrad: is forward meant?",
+        ),
+        (
+            "def forward(self, x)",
+            "def forward(x)",
+            "wrong number of arguments",
+            "The first argument of forward is self, and it is missing: def forward(self, x).",
+        ),
+        (
+            "def __init__(",
+            "def _init_(",
+            "unknown attribute",
+            "self.wq is used, and MultiHead has no such attribute. _init_ is never called: its name is __init__.",
+        ),
+        (
+            "Q = self.wq(x)",
             "Q = self.wq(x).cuda()",
             "hard-coded device",
             "A tensor is put on a GPU, wherever x is; here, x is on the CPU.",
@@ -104,3 +134,10 @@ def test_a_constant_of_the_file_is_a_size_too(tmp_path):
     (finding,) = broken(tmp_path, *LESS, "class Attention(nn.Module):\n", mask, "scores.softmax(-1)", hides).mistakes
     assert finding.name == "hard-coded sizes"
     assert finding.code == "tokens = 64"
+
+
+def test_a_module_that_a_class_needs_and_nothing_imports_is_a_missing_import():
+    finding = missing_import("NameError", "name 'nn' is not defined", 4)
+    assert (finding.name, finding.line, finding.fix) == ("missing import", 4, "from torch import nn")
+    assert missing_import("NameError", "name 'Base' is not defined", 4) is None
+    assert missing_import("ImportError", "name 'nn' is not defined", 4) is None

@@ -114,7 +114,8 @@ def _without_output(result: Attempt, seen: Observation, is_of_qkv: bool) -> Atte
     """Why there is nothing to compare: it fails, or it runs and gives no tensor that could be the output."""
     if seen.failure is None or (is_of_qkv and any(t.dim() > 2 for run in seen.runs for t in run.outputs)):
         return replace(result, problem=NO_OUTPUT)
-    return replace(result, failed=seen.failure)
+    unnamed = [run.failed for run in seen.runs if run.failed is not None and run.failed.type == "NameError"]
+    return replace(result, failed=unnamed[0] if unnamed else seen.failure)  # a name is missing whatever is passed
 
 
 def _groups(

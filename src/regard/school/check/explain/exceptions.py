@@ -80,6 +80,7 @@ DEVICE = known(
     "A layer runs where its input is: with .cuda() in it, it fails on every computer without a GPU, and with several.",
     "mask = torch.ones(T, T, device=x.device)  # what is made in forward goes where x is",
 )
+_NOT_INIT = ("_init_", "__init", "init__", "_init__", "__init_", "__int__", "init", "__init___", "__ini__")
 # Crashes that no argument of a call can be the reason of.
 WHATEVER_IS_PASSED = (MISSING_IMPORT.name, UNKNOWN_NAME.name, UNKNOWN_ATTRIBUTE.name, DEVICE.name)
 
@@ -121,21 +122,38 @@ def _name(attempt: Attempt, failed: Failure, match: re.Match[str]) -> Finding | 
     if name in IMPORTS:
         return MISSING_IMPORT.found(f"{name} is used, and never imported.", failed.line, fix=IMPORTS[name])
     says = f"{name} has no value here, in {failed.function}."
-    return UNKNOWN_NAME.found(says + _like(name, _variables(source, failed.line)), failed.line)
+    like = f" There is self.{name}: is that meant?" if name in _attributes(source) else ""
+    return UNKNOWN_NAME.found(says + (like or _like(name, _variables(source, failed.line) - {name})), failed.line)
+
+
+def missing_import(type_: str, message: str, line: int) -> Finding | None:
+    """The finding on a name that is used while a file is imported, and never imported itself."""
+    match = re.search(r"name '(\w+)' is not defined", message) if type_ == "NameError" else None
+    if match is None or match[1] not in IMPORTS:
+        return None
+    return MISSING_IMPORT.found(f"{match[1]} is used, and never imported.", line, fix=IMPORTS[match[1]])
 
 
 def _attribute(attempt: Attempt, failed: Failure, match: re.Match[str]) -> Finding | None:
     """An attribute of the learner's own class that nothing has put there."""
     if match[1] not in {node.name for node in nodes(attempt.subject.source, ast.ClassDef)}:
         return None
-    attributes = {
+    source = attempt.subject.source
+    methods = {node.name for node in nodes(source, ast.FunctionDef)}
+    says = f"self.{match[2]} is used, and {match[1]} has no such attribute."
+    if misspelt := [one for one in methods if one in _NOT_INIT and "__init__" not in methods]:
+        return UNKNOWN_ATTRIBUTE.found(f"{says} {misspelt[0]} is never called: its name is __init__.", failed.line)
+    like = _like(match[2], {*_attributes(source), *methods} - {match[2]}, "self.")
+    return UNKNOWN_ATTRIBUTE.found(says + like, failed.line)
+
+
+def _attributes(source: str) -> set[str]:
+    """What a text puts into self."""
+    return {
         node.attr
-        for node in nodes(attempt.subject.source, ast.Attribute)
+        for node in nodes(source, ast.Attribute)
         if isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name) and node.value.id == "self"
     }
-    methods = {node.name for node in nodes(attempt.subject.source, ast.FunctionDef)}
-    says = f"self.{match[2]} is used, and {match[1]} has no such attribute."
-    return UNKNOWN_ATTRIBUTE.found(says + _like(match[2], {*attributes, *methods} - {match[2]}, "self."), failed.line)
 
 
 def _like(name: str, names: Iterable[str], before: str = "") -> str:
@@ -164,6 +182,26 @@ def _arguments(attempt: Attempt, failed: Failure, match: re.Match[str]) -> Findi
     return ARGUMENTS.found(f"{failed.message.strip().rstrip('.')}.", failed.line)
 
 
+def _no_self(attempt: Attempt, failed: Failure, match: re.Match[str]) -> Finding | None:
+    """forward without self, so that x is taken for it."""
+    method = match[1].rpartition(".")[2]
+    own = [one for one in nodes(attempt.subject.source, ast.FunctionDef) if one.name == method and one.col_offset]
+    if len(own) != 1 or own[0].decorator_list or [a.arg for a in own[0].args.args][:1] not in ([], ["x"]):
+        return None
+    says = f"The first argument of {method} is self, and it is missing: def {method}(self, x)."
+    return ARGUMENTS.found(says, own[0].lineno)
+
+
+def _no_forward(attempt: Attempt, failed: Failure, match: re.Match[str]) -> Finding | None:
+    """A module whose forward is spelled in another way."""
+    methods = {one.name: one.lineno for one in nodes(attempt.subject.source, ast.FunctionDef) if one.col_offset}
+    near = get_close_matches("forward", sorted(methods), 1, 0.7)
+    if not near or near[0] == "forward":
+        return None
+    says = f"{match[1]} has no method forward. There is {near[0]}: is forward meant?"
+    return UNKNOWN_NAME.found(says, methods[near[0]])
+
+
 def _device(attempt: Attempt, failed: Failure, match: re.Match[str]) -> Finding | None:
     line = _code(attempt.subject.source, failed.line)
     if "cuda" not in line and "device" not in line:
@@ -189,6 +227,8 @@ _RULES: tuple[tuple[tuple[str, ...], str, Rule], ...] = (
     ((), "DefaultCPUAllocator", _memory),
     (("NameError", "UnboundLocalError"), r"(?:name|variable) '(\w+)'", _name),
     (("AttributeError",), r"'(\w+)' object has no attribute '(\w+)'", _attribute),
+    (("TypeError",), r"([\w.]+)\(\) takes \d+ positional arguments? but", _no_self),
+    (("NotImplementedError",), r'Module \[(\w+)\] is missing the required "forward"', _no_forward),
     (("TypeError",), r"([\w.]+)\(\) (?:takes|missing|got an unexpected)", _arguments),
     ((*_FAULTS, "AcceleratorError"), r"CUDA|NVIDIA|same device|cuda", _device),
     (("RuntimeError", "ValueError", "IndexError"), "|".join(_SHAPES), _shape),
