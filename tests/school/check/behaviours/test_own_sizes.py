@@ -1,7 +1,9 @@
+import pytest
 import torch
 from torch import nn
 
 from regard.school.check.check import check
+from school.check.learner import checked
 
 
 class Defaults(nn.Module):
@@ -103,3 +105,34 @@ class Window(nn.Module):
 
 def test_defaults_for_a_window_of_tokens_fit_where_so_many_are_passed():
     assert names(Window) == []
+
+
+TWO_WIDTHS = """
+import torch
+from torch import nn
+class Attention(nn.Module):
+    def __init__(self, d_in, d_out, num_heads):
+        super().__init__()
+        self.h = num_heads
+        self.q, self.k, self.v = nn.Linear(d_in, d_out), nn.Linear(d_in, d_out), nn.Linear(VALUES)
+        self.o = nn.Linear(d_out, d_out)
+    def forward(self, x):
+        q, k, v = (t.unflatten(2, (self.h, -1)).transpose(1, 2) for t in (self.q(x), self.k(x), self.v(x)))
+        y = torch.softmax(q @ k.mT / q.shape[-1] ** 0.5, -1) @ v
+        return RETURNS(self.o(y.transpose(1, 2).flatten(2)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("values", "returns", "found", "not_checked"),
+    [
+        ("d_out, d_in", "", ["linear layer of another width"], False),
+        ("d_in, d_out", "", [], False),
+        ("d_in, d_out", "x + ", [], True),
+    ],
+)
+def test_two_widths_may_differ(values, returns, found, not_checked, tmp_path):
+    source = TWO_WIDTHS.replace("VALUES", values).replace("RETURNS", returns)
+    verdict = checked(source, tmp_path)
+    assert [one.name for one in verdict.mistakes] == found
+    assert any(one.startswith("two widths: with d_in other than d_out") for one in verdict.not_checked) == not_checked

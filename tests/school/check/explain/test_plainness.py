@@ -102,3 +102,12 @@ class LocalAttention(nn.Module):
 def test_a_number_that_decides_which_tokens_are_seen_and_has_no_known_name_is_not_judged(size, seen, tmp_path):
     verdict = checked(SIZED.replace("SIZE", size).replace("SEEN", seen), tmp_path)
     assert verdict.problem == f"what {size} is, no name says, and it decides which tokens are seen"
+
+
+def test_a_configuration_of_known_names_is_no_guess(tmp_path):
+    source = SIZED.replace("d_model, n_heads, SIZE", "config").replace("d_model", "config.n_embd")
+    source = source.replace("n_heads, SIZE", "config.n_head, config.KIND").replace("SEEN", "i[:, None] >= i")
+    source = source.replace("q.shape[-1]", "q.view(7, 7).shape[-1]").replace("Local", "Self")
+    assert checked(source.replace("KIND", "block_size"), tmp_path).status == "wrong"
+    unknown = checked(source.replace("KIND", "flavour"), tmp_path)
+    assert unknown.problem.startswith("its constructor takes flavour, and nothing is known of that")

@@ -26,7 +26,7 @@ from regard.school.check.behaviours.gradients import gradients, lost_gradients, 
 from regard.school.check.behaviours.kv_cache import cached_like_uncached
 from regard.school.check.behaviours.masks_by_text import masks_by_text
 from regard.school.check.behaviours.numbers import float32, large_scores, promised_dtypes
-from regard.school.check.behaviours.own_sizes import free_head_width, own_defaults, positions_have_an_effect
+from regard.school.check.behaviours.own_sizes import free_head_width, own_defaults, positions_have_an_effect, two_widths
 from regard.school.check.behaviours.padding import padded_texts
 from regard.school.check.behaviours.probing import one_line
 from regard.school.check.behaviours.registry import NotOffered, Observed, behaviour
@@ -278,6 +278,7 @@ BEHAVIOURS = (
     biases_and_widths,
     own_defaults,
     free_head_width,
+    two_widths,
     positions_have_an_effect,
     near_keys_count_more,
     arguments_are_used,

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import takewhile
 
 from regard.school.check.behaviours.probing import is_refused, one_line
-from regard.school.check.behaviours.registry import NotOffered, behaviour
+from regard.school.check.behaviours.registry import NotChecked, NotOffered, behaviour
 from regard.school.check.compare.anatomy import dissect
 from regard.school.check.compare.call_forms import random_tensor
 from regard.school.check.compare.constructor_arguments import HEADS, WIDTH, has_config, takes
-from regard.school.check.compare.experiment import Experiment
+from regard.school.check.compare.experiment import Experiment, experiment
 from regard.school.check.explain.mistake_lines import line_with
+from regard.school.check.explain.shapes import WIDTH as LINEAR_WIDTH
 from regard.school.check.learner_code.subject import is_class
 from regard.school.check.learner_code.text_hints import names_rotary
 from regard.school.check.verdict import Finding, known
@@ -53,6 +55,25 @@ def own_defaults(result: Experiment) -> Iterator[Finding]:
     if failed is not None and not is_refused(result, failed):
         listed = ", ".join(f"{name}={value}" for name, value in sizes.items())
         yield DEFAULTS.found(f"Built with its own defaults ({listed}), it fails: {one_line(failed)}.", failed.line)
+
+
+@behaviour("two widths")
+def two_widths(result: Experiment) -> Iterator[Finding]:
+    """Where it takes d_in and d_out, and ran with equal ones only: is it a linear layer that is built the wrong way?"""
+    chosen, given = result.built.roles, result.built.arguments or {}
+    widths = {role: given.get(key) for key, role in chosen.items() if role in ("d_in", "d_out")}
+    if not is_class(result.subject) or len(widths) < 2 or len({*widths.values()}) > 1:
+        raise NotOffered
+    masked = bool(result.call.mask)
+    other = experiment(result.subject, result.sizes, 3, result.request, square=False, masked=masked, most=0)
+    failed, first = other.failed, result.subject.described["call"][0]["name"]
+    if failed is None or is_refused(result, failed):
+        raise NotOffered
+    says = f"with d_in other than d_out it fails: {one_line(failed)}"
+    reads_x = re.search(rf"self\.\w+\({first}\)", "".join(result.subject.source.splitlines()[failed.line - 1 :][:1]))
+    if not reads_x or "shapes cannot be multiplied" not in failed.message:
+        raise NotChecked(says)
+    yield LINEAR_WIDTH.found(f"{says[0].upper()}{says[1:]}.", failed.line)
 
 
 @behaviour("head width")

@@ -165,7 +165,11 @@ def _without_effect(run: PartRun, out: Tensor) -> tuple[Observation, list[str], 
         return Observation(), [], []
     seen = run.run({"cotangent": random_tensor(11, *out.shape)}, gradients=True)
     still = [name.removeprefix("state.") for name in seen.contents.get("without_gradient", ()) if seen.gradients]
-    matrices = {p["name"]: p["owner"] for p in seen.contents.get("parameters", ()) if len(p["shape"]) > 1}
+    matrices = [
+        p["name"]
+        for p in seen.contents.get("parameters", ())
+        if len(p["shape"]) > 1 or (p["owner"].endswith("Norm") and p["name"].endswith("weight"))
+    ]
     groups: dict[str, list[str]] = {}
     for name in matrices:
         match = _LAYER.match(name)

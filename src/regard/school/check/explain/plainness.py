@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from regard.school.check.compare.call_forms import MASK, options_of
-from regard.school.check.compare.constructor_arguments import ROLES, Setting, guess_role, has_config
+from regard.school.check.compare.constructor_arguments import ROLES, Setting, guess_role, has_config, settings_of
 from regard.school.check.compare.experiment import Attempt, Experiment
 from regard.school.check.learner_code.subject import is_function
 from regard.school.check.learner_code.text_hints import attention_roles
@@ -77,12 +77,24 @@ def doubt_on_call(attempt: Attempt) -> str:
         if "params" in roles.values():
             return "what its dict of weights must hold is a guess"
         return "how the three projections are packed, nothing says" if "qkv" in roles.values() else ""
-    if not attempt.subject.is_built and has_config(described):
-        return "what its configuration must hold is a guess"
-    for p in () if attempt.subject.is_built else described.get("build", ()):
-        if p["name"] not in ROLES and p["name"] not in attempt.request.own and type(p["default"]) is int:
-            return f"what {p['name']} is, no name says"
-    names = [p["name"] for p in described["call"] if p["required"]]
+    return (not attempt.subject.is_built and _doubt_on_building(attempt)) or _doubt_on_arguments(attempt)
+
+
+def _doubt_on_building(attempt: Attempt) -> str:
+    """The same of the arguments of the constructor."""
+    described = attempt.subject.described
+    if has_config(described):
+        fields = [one for one in settings_of(described, attempt.subject.source) if len(one.path) > 1]
+        is_known = bool(fields) and all(one.named for one in fields)
+        return "" if is_known else "what its configuration must hold is a guess"
+    numbers = [p["name"] for p in described.get("build", ()) if type(p["default"]) is int]
+    unknown = [name for name in numbers if name not in ROLES and name not in attempt.request.own]
+    return f"what {unknown[0]} is, no name says" if unknown else ""
+
+
+def _doubt_on_arguments(attempt: Attempt) -> str:
+    """The same of the arguments of forward."""
+    names = [p["name"] for p in attempt.subject.described["call"] if p["required"]]
     for name in names[1:]:
         is_named = options_of(name) or name.lower() in (*words.KEYS_AND_VALUES, *MASK)
         if not is_named and not re.fullmatch(f"{words.CONTEXT_ARGUMENT}|{words.CONTEXT_ARGUMENT_TOO}", name.lower()):
