@@ -19,6 +19,7 @@ from torch import Tensor
 from regard.attention.call import Call
 from regard.attention.masks import Mask
 from regard.attention.routes import attend_rows
+from regard.heads.calls.basis import How
 from regard.heads.calls.call import WatchedCall, changed, names_in_short
 
 Value = int | float | str | Tensor  # what a head hands over: 0, "mean", or a tensor that broadcasts to (B, T, D)
@@ -80,6 +81,13 @@ class LayerEdit:
     def check(self, call: WatchedCall) -> None:
         """Raise ValueError where a head does not exist, or the batch is not the one that was to be cut."""
         B, H, _, _ = call.sizes
+        names_heads = self.values or self.edge_heads is not None
+        if names_heads and call.origin.basis.heads.how in (How.ASSUMED, How.UNKNOWN):
+            where = call.origin.module or "the model itself"
+            raise ValueError(
+                f"cannot cut a head of {where}: where its heads are is assumed, not known "
+                f"({call.origin.basis.heads.reason}); give the module the attribute num_heads"
+            )
         if self.by_text is not None and len(self.by_text) != B:
             raise ValueError(
                 f"layer {self.layer} attends in {B} texts, and the model was called with {len(self.by_text)}, each "

@@ -73,7 +73,8 @@ def cut(
     tokenizer: reads token ids, where edges are words. [default: model.tokenizer, if there is one]
 
     Works wherever `regard.watch` sees attention, and as exactly; where something cannot be cut, it is an error that
-    says why. Gradients flow through what is left. Nested cuts add up; where two cut one head, the inner one decides. A
+    says why: among others, where weights are multiplied twice, so that a head would be cut in part, and where it is
+    assumed, not known, where the heads are. Gradients flow through what is left. Nested cuts add up; where two cut one head, the inner one decides. A
     watch, around a cut or inside, sees what the cut leaves: removed edges have weight 0; a head that is cut keeps its
     weights. Weights that a model returns itself (output_attentions) are those before edges were removed. Other threads
     are not cut. Compiled models run uncompiled meanwhile, torch.nn without its fast path, and gpt.generate() without

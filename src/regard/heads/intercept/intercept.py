@@ -32,6 +32,7 @@ from regard.heads.intercept import flex, functorch, paths, regard_attention, sdp
 from regard.heads.intercept.paths import AROUND_FORWARD, FunctionMode, OwnComputation, current_interceptor
 from regard.heads.intercept.softmax import SoftmaxTracker, report_softmax
 from regard.heads.intercept.watched_model import Callback, Forwards, WatchedModel
+from regard.heads.intercept.weight_uses import WeightUses
 from regard.traces.failures import explain_call
 
 INTERCEPTED = (
@@ -108,12 +109,14 @@ class Interceptor:
         self.multihead: torch_nn.MultiheadShape | None = None  # inside F.multi_head_attention_forward
         self.pending: flex.FlexSinks | None = None  # a call that is not reported yet, as its weights may change
         self.softmaxes = SoftmaxTracker(partial(report_softmax, self), lambda: self.running[0].calls[-1].name)
+        self.weight_uses = WeightUses(self.softmaxes._softmax_of)
         self.mode = FunctionMode(self)
 
     def find_running(self) -> None:
         """Models have started or stopped to run."""
         self.running = [model for model in self.models if model.calls]
         self.leaves = {key for model in self.running for key in model.leaves}
+        self.weight_uses.is_on = any(model.editor is not None for model in self.running)
         self.softmaxes.keep_scores = any(m.editor is not None and m.editor.removes_edges for m in self.running)
 
     def call_module(self, original: Any, module: nn.Module, args: Args, kwargs: Kwargs) -> Any:
@@ -142,6 +145,7 @@ class Interceptor:
             self._leave(entered, output)
             if is_outermost:
                 self.softmaxes.forget()
+                self.weight_uses.forget()
                 for model in entered if output is not None else ():
                     model.warn_of_refused()
 
@@ -221,7 +225,7 @@ class Interceptor:
         edits = [(model, edit) for model in self.running if (edit := model.edit(part)) is not None]
         if edits and is_recomputed():
             raise ValueError(
-                f"the attention in {self._module_name()} runs in torch.utils.checkpoint, which computes it again in "
+                f"the attention in {self.module_name()} runs in torch.utils.checkpoint, which computes it again in "
                 "backward, uncut; switch gradient checkpointing off to cut it"
             )
         return edits
@@ -276,7 +280,7 @@ class Interceptor:
         if not functorch.is_vmapped():
             return False
         if self.edits():
-            raise ValueError(f"cannot cut the attention in {self._module_name()}: {_VMAPPED}")
+            raise ValueError(f"cannot cut the attention in {self.module_name()}: {_VMAPPED}")
         self.refuse(_VMAPPED)
         return True
 
@@ -288,7 +292,7 @@ class Interceptor:
     def refuse(self, reason: str) -> None:
         """The attention that is running is not reported, and cannot be cut."""
         if any(model.editor is not None and model.editor.everywhere for model in self.running):
-            raise ValueError(f"cannot cut the attention in {self._module_name()}: {reason}")
+            raise ValueError(f"cannot cut the attention in {self.module_name()}: {reason}")
         for model in self.running:
             model.refuse(reason)
 
@@ -304,9 +308,10 @@ class Interceptor:
         try:
             yield
         except (ValueError, RuntimeError, TypeError, IndexError) as error:
-            raise ValueError(f"cannot {verb} the attention in {self._module_name()}: {error}") from error
+            raise ValueError(f"cannot {verb} the attention in {self.module_name()}: {error}") from error
 
-    def _module_name(self) -> str:
+    def module_name(self) -> str:
+        """The name of the module that runs."""
         return self.running[0].calls[-1].name or "the model itself"
 
 

@@ -351,6 +351,7 @@ def report_softmax(interceptor: Interceptor, softmax: TrackedSoftmax, product: W
     with OwnComputation(interceptor, call.device.type), interceptor.errors_naming_the_module(verb):
         rows = product.rows(softmax, axis)
         if edit is not None:
+            interceptor.weight_uses.confirm(softmax, interceptor.module_name())
             if edit.removed is not None:
                 own, out = tracked_softmax.without_edges(edit, own, softmax, product, rows, axis)
                 call = changed(call, attention=own)
