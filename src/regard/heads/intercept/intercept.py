@@ -22,13 +22,14 @@ from torch import Tensor, nn
 
 from regard.attention.call import Call
 from regard.attention.masks import Mask
-from regard.heads.calls.call import Args, Kwargs, WatchedCall
+from regard.heads.calls.call import Args, Kwargs, WatchedCall, changed
 from regard.heads.calls.edits import CallEdit, Editor, LayerEdit
 from regard.heads.calls.head_axis import HeadAxis, find_head_axis
 from regard.heads.calls.score_origin import Memory
 from regard.heads.inputs.model_inputs import InputTracker
 from regard.heads.inputs.user_texts import Given
 from regard.heads.intercept import flex, functorch, paths, regard_attention, sdpa, torch_nn  # noqa: F401  all paths
+from regard.heads.intercept.linear_paths import LinearPaths
 from regard.heads.intercept.paths import AROUND_FORWARD, FunctionMode, OwnComputation, current_interceptor
 from regard.heads.intercept.softmax import SoftmaxTracker, report_softmax
 from regard.heads.intercept.watched_model import Callback, Forwards, WatchedModel
@@ -109,6 +110,7 @@ class Interceptor:
         self.multihead: torch_nn.MultiheadShape | None = None  # inside F.multi_head_attention_forward
         self.pending: flex.FlexSinks | None = None  # a call that is not reported yet, as its weights may change
         self.softmaxes = SoftmaxTracker(partial(report_softmax, self), lambda: self.running[0].calls[-1].name)
+        self.linear_paths = LinearPaths(self.module_name)
         self.weight_uses = WeightUses(self.softmaxes._softmax_of)
         self.mode = FunctionMode(self)
 
@@ -116,6 +118,7 @@ class Interceptor:
         """Models have started or stopped to run."""
         self.running = [model for model in self.models if model.calls]
         self.leaves = {key for model in self.running for key in model.leaves}
+        self.linear_paths.is_on = self.needs_contexts and not functorch.is_active()
         self.weight_uses.is_on = any(model.editor is not None for model in self.running)
         self.softmaxes.keep_scores = any(m.editor is not None and m.editor.removes_edges for m in self.running)
 
@@ -146,6 +149,7 @@ class Interceptor:
             if is_outermost:
                 self.softmaxes.forget()
                 self.weight_uses.forget()
+                self.linear_paths.forget()
                 for model in entered if output is not None else ():
                     model.warn_of_refused()
 
@@ -155,6 +159,7 @@ class Interceptor:
                 blocks.enter_context(block(self))
             blocks.enter_context(self.mode_for(module))
             output = original(module, *args, **kwargs)
+            self.linear_paths.finish(output)
             for lost in self.softmaxes.lost.values():  # over scores, and multiplied with no values that were understood
                 for model in self.running:
                     model.refuse(lost.reason, lost.module)
@@ -261,10 +266,17 @@ class Interceptor:
                     removed, context = edit.removed, edit.replace_rows(context, call.attention)
                 context = edit.replace_heads(context)
                 out = context.reshape(out.shape)
-        self.report(call.detached(), removed, context)
+        values = call.attention.v if isinstance(call.attention, Call) else None
+        self.report(call.detached(), removed, context, values)
         return out
 
-    def report(self, call: WatchedCall, removed: Mask | None = None, context: Tensor | None = None) -> None:
+    def report(
+        self,
+        call: WatchedCall,
+        removed: Mask | None = None,
+        context: Tensor | None = None,
+        values: Tensor | None = None,
+    ) -> None:
         """Pass a call to the running models."""
         if self.is_vmapped():
             return
@@ -272,6 +284,8 @@ class Interceptor:
             call, context = functorch.plain(call), functorch.plain(context)
         call = self._with_extra_keys(call)
         with OwnComputation(self, call.device.type), functorch.off(), torch.no_grad():
+            if self.linear_paths.is_on and context is not None:
+                call = changed(call, wiring=self.linear_paths.attend(call, values, context))
             for model in self.running:
                 model.report(call, removed, context)
 

@@ -92,7 +92,8 @@ class FunctionMode(TorchFunctionMode):
     @property
     def follows_nothing(self) -> bool:
         """Is there no tensor whose way through the model matters?"""
-        return not (any(self._followed) or self.interceptor.pending is not None)
+        inside = self.interceptor
+        return not (any(self._followed) or inside.pending is not None or inside.linear_paths.is_on)
 
     @property
     def may_be_off(self) -> bool:
@@ -130,6 +131,8 @@ class FunctionMode(TorchFunctionMode):
                 softmaxes.pass_on(name, args, kwargs)
         if uses.is_on:
             uses.follow(name, args, kwargs, out)
+        if (linear := self.interceptor.linear_paths).is_on:
+            linear.follow(name, func, args, kwargs, out)
         if softmaxes.scores.alive:
             softmaxes.scores.follow(name, args, kwargs, out)
         if self.interceptor.pending is not None:

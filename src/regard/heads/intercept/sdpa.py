@@ -257,5 +257,5 @@ def report_sdpa(interceptor: Interceptor, function: Any, args: Args, kwargs: Kwa
             return out
         if axis.reorders and (edits or interceptor.needs_contexts):
             raise ValueError("its heads are not in the axis before the queries, where they can be reached")
-        call = sdpa_call(args, kwargs, lse, axis, live=bool(edits))
+        call = sdpa_call(args, kwargs, lse, axis, live=bool(edits) or interceptor.needs_contexts)
     return interceptor.finish(call, interceptor.edit_of(call, edits), out)

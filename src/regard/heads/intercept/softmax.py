@@ -330,6 +330,17 @@ def _find_heads(interceptor: Interceptor, softmax: TrackedSoftmax) -> tuple[Head
     return axis, softmax.unknown or axis.unknown or softmax.refusal
 
 
+def _values_by_head(values: Tensor | None, axis: HeadAxis, sizes: tuple[int, int, int, int]) -> Tensor | None:
+    """(B, H, S, D), or with fewer heads that are shared, where the values have the axes of the weights."""
+    B, H, _, S = sizes
+    if values is None or values.dim() < 3 or values.shape[-2] != S:
+        return None
+    if values.dim() == 3 and values.shape[0] == B * H and not axis.reorders:
+        return values.unflatten(0, axis.split or (B, H))
+    by_head = values if values.dim() == 4 and axis.split is None and not axis.reorders else axis.apply(values)
+    return by_head if by_head.shape[0] == B and H % by_head.shape[1] == 0 else None
+
+
 def report_softmax(interceptor: Interceptor, softmax: TrackedSoftmax, product: WeightedProduct) -> Tensor:
     """A softmax was multiplied with values."""
     if interceptor.is_vmapped():
@@ -357,5 +368,5 @@ def report_softmax(interceptor: Interceptor, softmax: TrackedSoftmax, product: W
                 call = changed(call, attention=own)
             out = product.with_context(out, rows, edit.replace_heads(product.context(out, rows)))
         context = product.context(out, rows)
-    interceptor.report(call, None, context)
+    interceptor.report(call, None, context, _values_by_head(product.values, axis, own.sizes))
     return out

@@ -1,0 +1,297 @@
+"""Which linear maps the heads of a call are between, and what becomes of their output: followed while values are kept.
+
+Queries, keys and values are looked for among the outputs of the last linear maps, contexts among the inputs of the next
+ones. From the output projection on, what a head writes is followed through additions, norms, scales and views, as long
+as what comes out is a linear function of it; the scales of norms are taken as they were. If that goes into a linear map
+whose output is the model's, it is the unembedding.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from regard.attention.call import QK
+from regard.heads.calls.call import Args, Kwargs, WatchedCall
+from regard.heads.calls.score_origin import learned, tensors_among
+from regard.heads.calls.wiring import (
+    LinearPath,
+    Projection,
+    Wiring,
+    arranged,
+    find_features,
+    find_rotated,
+    version_of,
+)
+
+_RECENT = 6  # linear maps before a call among which its queries, keys and values may be
+_WAITING = 3  # calls whose contexts may still go into a linear map
+_CAST = {"to", "_to_copy", "type", "type_as", "float", "half", "bfloat16", "double", "contiguous", "clone", "detach"}
+_ADD = {"add", "add_", "__add__", "__radd__", "__iadd__"}
+_SUB = {"sub", "sub_", "subtract", "__sub__", "__isub__"}
+_SCALE = {"mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__"}
+_DIVIDE = {"div", "div_", "divide", "__truediv__", "__itruediv__", "true_divide"}
+_LINEAR = {
+    *("view", "reshape", "_unsafe_view", "flatten", "unflatten", "unsqueeze", "squeeze", "transpose", "permute", "t"),
+    *("__getitem__", "narrow", "roll", "flip", "mean", "neg", "__neg__", "swapaxes", "movedim"),
+}
+_PRODUCTS = {"matmul", "__matmul__", "bmm", "baddbmm"}
+_OURS = object()  # in the arguments of a function: the tensor that is followed
+
+Paths = dict[Wiring, LinearPath]
+
+
+class _Map(NamedTuple):
+    """A linear map as it was called: x · weightᵀ."""
+
+    x: Tensor
+    weight: Tensor  # (out, in)
+
+
+class LinearPaths:
+    """Follows linear maps while `is_on`; `where`: the name of the module that runs."""
+
+    def __init__(self, where: Callable[[], str]) -> None:
+        self.where = where
+        self.is_on = False
+        self.recent: deque[tuple[Tensor, Tensor]] = deque(maxlen=_RECENT)  # the output, and the weight
+        self.products: deque[tuple[Tensor, Tensor]] = deque(maxlen=2)  # that may be scores: queries, keys transposed
+        self.waiting: deque[Wiring] = deque(maxlen=_WAITING)
+        self.paths: dict[int, tuple[weakref.ref[Tensor], int, Paths]] = {}  # by id: tensor, version, what is in it
+
+    def forget(self) -> None:
+        """The forward is over."""
+        for wiring in self.waiting:
+            wiring.context = None
+        for followed in (self.recent, self.products, self.waiting, self.paths):
+            followed.clear()
+
+    def attend(self, call: WatchedCall, values: Tensor | None, context: Tensor) -> Wiring:
+        """An attention call ran: its projections, where they are among the last linear maps."""
+        wiring = Wiring(context.detach())
+        if values is not None and (found := self._origin(values.detach())) is not None:
+            wiring.maps["values"] = found[0]
+        for q, k in self._scored(call):
+            queries, keys = (self._origin(one.detach(), may_rotate=True) for one in (q, k))
+            if queries is None or keys is None:
+                continue
+            if (queries[0].rotated or keys[0].rotated) and not _is_rotation((q, k), (queries[1], keys[1])):
+                why = "they are changed after it, and not by a rotation that leaves equal positions alone"
+                wiring.unknown = dict.fromkeys(("queries", "keys"), why)
+                continue
+            wiring.maps |= {"queries": queries[0], "keys": keys[0]}
+            break
+        while self.waiting and self.waiting[0].found:
+            self.waiting.popleft().context = None
+        if len(self.waiting) == _WAITING:
+            self.waiting[0].context = None
+        self.waiting.append(wiring)
+        self.recent.clear()
+        self.products.clear()
+        return wiring
+
+    def _scored(self, call: WatchedCall) -> Iterator[tuple[Tensor, Tensor]]:
+        """Queries and keys, (B, H, T, D) and (B, Hkv, S, D), of the call; or those of the last products like that."""
+        if isinstance(call.attention, QK):
+            yield call.attention.q, call.attention.k
+            return
+        B, H, T, S = call.sizes
+        for left, right in reversed(self.products):
+            fits = left.shape[-2] == T and right.shape[-1] == S and left.shape[:-2].numel() == B * H
+            if fits and H * right.shape[:-2].numel() % (B * H) == 0:
+                q, k = left.reshape(B, H, T, -1), right.mT.reshape(B, -1, S, right.shape[-2])
+                if k.shape[1] and H % k.shape[1] == 0:
+                    yield q, k
+
+    def _origin(self, heads: Tensor, may_rotate: bool = False) -> tuple[Projection, Tensor] | None:
+        """The linear map that these heads, (B, H, n, D), came out of, and the heads as it made them."""
+        B, H, S, D = heads.shape
+        for find in (find_features, find_rotated) if may_rotate else (find_features,):
+            for out, weight in reversed(self.recent):
+                n = out[..., 0].numel() // max(B, 1)
+                for features, _ in arranged(out, B, n) if 0 < n <= S else ():
+                    if (starts := find(heads[:, :, S - n :], features)) is not None:
+                        made = torch.stack([features[..., i : i + D] for i in starts], 1)
+                        is_rotated = find is find_rotated
+                        return Projection(weight, starts, D, version_of(weight), is_rotated), made
+        return None
+
+    def follow(self, name: str, function: Any, args: Args, kwargs: Kwargs, out: Any) -> None:
+        """A function ran. What goes wrong here is no fault of the model: then nothing is found."""
+        with suppress(RuntimeError, ValueError, TypeError, IndexError, KeyError), torch.no_grad():
+            self._follow(name, function, args, kwargs, out)
+
+    def _follow(self, name: str, function: Any, args: Args, kwargs: Kwargs, out: Any) -> None:
+        if not isinstance(out, Tensor) or not out.is_floating_point():
+            return
+        linear = _as_map(name, args, kwargs)
+        paths = self._through(name, function, args, kwargs, out) if self.paths else {}
+        if linear is None and name in _PRODUCTS and min(one.dim() for one in args[-2:]) > 2:
+            self.products.append((args[-2].detach(), args[-1].detach()))
+        if linear is not None:
+            weight = linear.weight.detach()
+            self.recent.append((out.detach(), weight))
+            paths = {w: LinearPath(p.run, weight) for w, p in self._of(linear.x).items() if p.unembedding is None}
+            for wiring in self.waiting:
+                self._output_of(wiring, linear.x, weight, out, paths)
+        if paths:
+            key, known = id(out), self.paths
+            known[key] = weakref.ref(out, lambda _: known.pop(key, None)), version_of(out), paths
+
+    def _output_of(self, wiring: Wiring, x: Tensor, weight: Tensor, out: Tensor, paths: Paths) -> None:
+        """Do the contexts of this call go into this map?"""
+        if wiring.context is None or x.numel() != wiring.context.numel():
+            return
+        B, _, T, D = wiring.context.shape
+        for features, tokens_first in arranged(x.detach(), B, T):
+            if (starts := find_features(wiring.context, features)) is not None:
+                wiring.found.append((Projection(weight, starts, D, version_of(weight)), self.where()))
+                paths[wiring] = LinearPath(_placing(tokens_first, tuple(out.shape)))
+                return
+
+    def _of(self, tensor: Any) -> Paths:
+        entry = self.paths.get(id(tensor))
+        if entry is None or entry[0]() is not tensor or entry[1] != version_of(tensor):
+            return {}
+        return entry[2]
+
+    def _through(self, name: str, function: Any, args: Args, kwargs: Kwargs, out: Tensor) -> Paths:
+        """The paths that a function leads on."""
+        tensors = tensors_among((*args, *kwargs.values()))
+        found = [(tensor, paths) for tensor in tensors if (paths := self._before(tensor, out))]
+        if not found:
+            return {}
+        tensor, paths = found[0]
+        if name in _ADD or name in _SUB:
+            return self._sum(args, kwargs, -1 if name in _SUB else 1, out)
+        if len(found) > 1:
+            return {}
+        same = out.shape == tensor.shape
+        if (name in _CAST and same) or (name in ("dropout", "dropout_") and same and _is_off(args, kwargs)):
+            return paths
+        step = None
+        if name in _LINEAR or name in _SCALE or (name in _DIVIDE and args[0] is tensor):
+            step = _replay(function, args, kwargs, tensor)
+        elif name in ("layer_norm", "rms_norm") and args and args[0] is tensor:
+            step = _norm(name, args, kwargs)
+        return {} if step is None else {w: p.then(step) for w, p in paths.items() if _allowed(name, p, args)}
+
+    def _before(self, tensor: Any, out: Tensor) -> Paths:
+        """What was in the tensor before the function ran, which may have written over it."""
+        entry = self.paths.get(id(tensor))
+        if entry is None or entry[0]() is not tensor or version_of(tensor) != entry[1] + (tensor is out):
+            return {}
+        return entry[2]
+
+    def _sum(self, args: Args, kwargs: Kwargs, sign: int, out: Tensor) -> Paths:
+        """The sum of two tensors, or their difference."""
+        if len(args) != 2 or kwargs:
+            return {}
+        one, two = (self._before(value, out) for value in args)
+        if sign < 0:
+            two = {wiring: path.then(torch.neg) for wiring, path in two.items()}
+        if any(path.unembedding is not None for path in (*one.values(), *two.values())):
+            return {}
+        if not (one and two) and (args[0] if one else args[1]).shape != out.shape:
+            return {}
+        both = {wiring: path + two[wiring] for wiring, path in one.items() if wiring in two}
+        return {**one, **two, **both}
+
+    def finish(self, output: Any) -> None:
+        """The model returned this: those of its tensors that are linear in what heads write are logits."""
+        values = output.values() if isinstance(output, Mapping) else output if isinstance(output, Sequence) else [output]
+        for value in values if not isinstance(output, Tensor) else [output]:
+            for wiring, path in self._of(value).items():
+                if path.unembedding is not None:
+                    wiring.path = path
+
+
+def _placing(tokens_first: bool, shape: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
+    """(B, T, E) in the shape that the output projection has it."""
+    return lambda t: (t.transpose(0, 1) if tokens_first else t).reshape(shape)
+
+
+def _replay(function: Any, args: Args, kwargs: Kwargs, tensor: Tensor) -> Callable[[Tensor], Tensor]:
+    """The function with another tensor in place of this one, which is not kept."""
+
+    def mark(value: Any) -> Any:
+        return _OURS if value is tensor else value.detach() if isinstance(value, Tensor) else value
+
+    args, kwargs = tree_map(mark, (args, kwargs))
+    name = function.__name__
+    function = getattr(Tensor, name[:-1]) if name.endswith("_") and not name.startswith("_") else function
+
+    def run(new: Tensor) -> Tensor:
+        there, named = tree_map(lambda value: new.clone() if value is _OURS else value, (args, kwargs))
+        result: Tensor = function(*there, **named)
+        return result
+
+    return run
+
+
+def _norm(name: str, args: Args, kwargs: Kwargs) -> Callable[[Tensor], Tensor] | None:
+    """F.layer_norm or F.rms_norm over the last axis, with the scale that it has here."""
+    names = ("input", "normalized_shape", "weight", "bias", "eps") if name == "layer_norm" else ()
+    given = dict(zip(names or ("input", "normalized_shape", "weight", "eps"), args, strict=False)) | kwargs
+    x, shape, weight, eps = given["input"].detach(), given["normalized_shape"], given.get("weight"), given.get("eps")
+    if len(shape) != 1:
+        return None
+    x = x.to(torch.promote_types(x.dtype, torch.float32))
+    is_centred = name == "layer_norm"
+    eps = eps if eps is not None else 1e-5 if is_centred else torch.finfo(x.dtype).eps
+    spread = x.var(-1, correction=0, keepdim=True) if is_centred else x.square().mean(-1, keepdim=True)
+    scale = (spread + eps).rsqrt()
+    gain = None if weight is None else weight.detach()
+
+    def run(t: Tensor) -> Tensor:
+        t = (t - t.mean(-1, keepdim=True) if is_centred else t) * scale
+        return t if gain is None else t * gain
+
+    return run
+
+
+def _is_off(args: Args, kwargs: Kwargs) -> bool:
+    """Does this dropout drop nothing?"""
+    given = dict(zip(("input", "p", "training"), args, strict=False)) | kwargs
+    return given.get("training", True) is False or given.get("p", 0.5) == 0
+
+
+def _allowed(name: str, path: LinearPath, args: Args) -> bool:
+    """Logits may be scaled by a number; everything else makes something else of them."""
+    by_number = any(isinstance(value, (int, float)) for value in args)
+    return path.unembedding is None or (name in _SCALE | _DIVIDE and by_number)
+
+
+def _as_map(name: str, args: Args, kwargs: Kwargs) -> _Map | None:
+    """A call of linear, or a product with a 2-D parameter, as a linear map."""
+    if name == "linear":
+        given = dict(zip(("input", "weight"), args, strict=False)) | kwargs
+        x, weight = given["input"], given["weight"]
+    elif name == "addmm" and len(args) == 3 and not kwargs and learned(args[2]):
+        x, weight = args[1], args[2].detach().T
+    elif name in ("matmul", "__matmul__", "mm") and len(args) == 2 and args[1].dim() == 2 and learned(args[1]):
+        x, weight = args[0], args[1].detach().T
+    else:
+        return None
+    plain = isinstance(x, Tensor) and not x.is_nested and x.dim() > 1 and weight.dim() == 2
+    return _Map(x, weight) if plain else None
+
+
+def _is_rotation(after: tuple[Tensor, Tensor], before: tuple[Tensor, Tensor]) -> bool:
+    """Rotated by position, and scaled, a query and a key at one position have the product that they had before."""
+    products, lengths = [], []
+    for q, k in (after, before):
+        n = min(q.shape[2], k.shape[2])
+        q, k = q[:, :, -n:].double(), k[:, :, -n:].double().repeat_interleave(q.shape[1] // k.shape[1], 1)
+        products.append((q * k).sum(-1))
+        lengths.append(q.norm(dim=-1) * k.norm(dim=-1))
+    near = 1e-3 if after[0].element_size() > 2 else 5e-2
+    away = products[0] / lengths[0].clamp(min=1e-30) - products[1] / lengths[1].clamp(min=1e-30)
+    return bool((away.abs() <= near).all())
