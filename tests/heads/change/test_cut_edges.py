@@ -8,7 +8,7 @@ from helpers import random_qkv
 from regard import causal
 from regard.heads.calls.call import TextIds
 from regard.heads.calls.edits import Positions
-from regard.heads.change.cut import CutEdges
+from regard.heads.change.cut_edges import CutEdges
 from regard.heads.inputs.pieces import WordReader
 
 TEXTS = [["the", "cat", "sat", "on", "it"], ["on", "it", "sat", "the", "cat"]]

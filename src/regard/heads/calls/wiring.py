@@ -93,7 +93,9 @@ class Wiring:
             return self.found[0][0]
         if self.found:
             names = " and ".join(dict.fromkeys(name or "the model itself" for _, name in self.found))
-            raise ValueError(f"its contexts go into {len(self.found)} linear maps, in {names}; none is its output alone")
+            raise ValueError(
+                f"its contexts go into {len(self.found)} linear maps, in {names}; none is its output alone"
+            )
         raise ValueError(f"its output projection was not found: its contexts, side by side, go into {UNSEEN}")
 
     def input(self, what: str) -> Projection:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from regard.attention.call import Call
 from regard.attention.masks import Mask
-from regard.heads.calls.call import Args, Kwargs, WatchedCall, changed
+from regard.heads.calls.call import Args, Kwargs, OwnWeights, WatchedCall, changed
 from regard.heads.calls.edits import CallEdit, Editor, LayerEdit
 from regard.heads.calls.head_axis import HeadAxis, find_head_axis
 from regard.heads.calls.score_origin import Memory
@@ -262,11 +262,16 @@ class Interceptor:
             context = out.reshape(*call.sizes[:3], out.shape[-1])
             removed = None
             if edit is not None:
+                if edit.replaced and not isinstance(call.attention, Call):
+                    raise ValueError("its values are not known, so that edges of another run cannot be put in")
                 if isinstance(call.attention, Call):
                     removed, context = edit.removed, edit.replace_rows(context, call.attention)
                 context = edit.replace_heads(context)
                 out = context.reshape(out.shape)
-        values = call.attention.v if isinstance(call.attention, Call) else None
+            values = call.attention.v if isinstance(call.attention, Call) else None
+            if edit is not None and edit.replaced and isinstance(call.attention, Call):  # weights that no q · k gives
+                own = OwnWeights(edit.all_weights(call.attention).detach(), call.attention.mask)
+                call, removed = changed(call, attention=own, lse=None), None
         self.report(call.detached(), removed, context, values)
         return out
 

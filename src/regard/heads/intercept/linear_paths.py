@@ -112,7 +112,7 @@ class LinearPaths:
 
     def _origin(self, heads: Tensor, may_rotate: bool = False) -> tuple[Projection, Tensor] | None:
         """The linear map that these heads, (B, H, n, D), came out of, and the heads as it made them."""
-        B, H, S, D = heads.shape
+        B, _, S, D = heads.shape
         for find in (find_features, find_rotated) if may_rotate else (find_features,):
             for out, weight in reversed(self.recent):
                 n = out[..., 0].numel() // max(B, 1)
@@ -158,7 +158,9 @@ class LinearPaths:
 
     def _of(self, tensor: Any) -> Paths:
         entry = self.paths.get(id(tensor))
-        if entry is None or entry[0]() is not tensor or entry[1] != version_of(tensor):
+        if entry is None or entry[0]() is not tensor or not isinstance(tensor, Tensor):
+            return {}
+        if entry[1] != version_of(tensor):
             return {}
         return entry[2]
 
@@ -186,9 +188,9 @@ class LinearPaths:
     def _before(self, tensor: Any, out: Tensor) -> Paths:
         """What was in the tensor before the function ran, which may have written over it."""
         entry = self.paths.get(id(tensor))
-        if entry is None or entry[0]() is not tensor or version_of(tensor) != entry[1] + (tensor is out):
+        if entry is None or entry[0]() is not tensor or not isinstance(tensor, Tensor):
             return {}
-        return entry[2]
+        return entry[2] if version_of(tensor) == entry[1] + (tensor is out) else {}
 
     def _sum(self, args: Args, kwargs: Kwargs, sign: int, out: Tensor) -> Paths:
         """The sum of two tensors, or their difference."""
@@ -206,7 +208,9 @@ class LinearPaths:
 
     def finish(self, output: Any) -> None:
         """The model returned this: those of its tensors that are linear in what heads write are logits."""
-        values = output.values() if isinstance(output, Mapping) else output if isinstance(output, Sequence) else [output]
+        values = (
+            output.values() if isinstance(output, Mapping) else output if isinstance(output, Sequence) else [output]
+        )
         for value in values if not isinstance(output, Tensor) else [output]:
             for wiring, path in self._of(value).items():
                 if path.unembedding is not None:

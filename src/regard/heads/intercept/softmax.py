@@ -336,7 +336,7 @@ def _values_by_head(values: Tensor | None, axis: HeadAxis, sizes: tuple[int, int
     if values is None or values.dim() < 3 or values.shape[-2] != S:
         return None
     if values.dim() == 3 and values.shape[0] == B * H and not axis.reorders:
-        return values.unflatten(0, axis.split or (B, H))
+        return values.view(*(axis.split or (B, H)), *values.shape[1:])
     by_head = values if values.dim() == 4 and axis.split is None and not axis.reorders else axis.apply(values)
     return by_head if by_head.shape[0] == B and H % by_head.shape[1] == 0 else None
 
@@ -365,7 +365,9 @@ def report_softmax(interceptor: Interceptor, softmax: TrackedSoftmax, product: W
             interceptor.weight_uses.confirm(softmax, interceptor.module_name())
             if edit.removed is not None:
                 own, out = tracked_softmax.without_edges(edit, own, softmax, product, rows, axis)
-                call = changed(call, attention=own)
+            if edit.replaced:
+                own, out = tracked_softmax.with_other_edges(edit, own, softmax, product, rows, axis)
+            call = changed(call, attention=own)
             out = product.with_context(out, rows, edit.replace_heads(product.context(out, rows)))
         context = product.context(out, rows)
     interceptor.report(call, None, context, _values_by_head(product.values, axis, own.sizes))

@@ -355,3 +355,14 @@ def without_edges(
     out = product.run(product.with_weights(softmax, rows, chosen, multiplied))
     kept = own.weights.index_copy(2, chosen, weights[:, :, chosen].to(own.weights.dtype))
     return changed(own, weights=kept), out
+
+
+def with_other_edges(
+    edit: CallEdit, own: OwnWeights, softmax: TrackedSoftmax, product: WeightedProduct, rows: Tensor, axis: HeadAxis
+) -> tuple[OwnWeights, Tensor]:
+    """The same with weights of another run in place of some."""
+    if softmax.after_dropout or edit.removed is not None:
+        raise ValueError("edges of another run cannot be put in while dropout is on, or while others are removed")
+    live = edit.with_replaced(axis.apply(softmax.restore(product.tensor)))
+    out = product.run(product.with_weights(softmax, rows, edit.rows(), live))
+    return changed(own, weights=edit.with_replaced(own.weights)), out
