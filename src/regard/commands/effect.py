@@ -82,7 +82,7 @@ def effect(
     if as_json:
         print(effects.to_json())
     else:
-        _print(effects, model, texts or [], every, to, max_tokens)
+        _print(effects, model, texts or [], every, to, by, max_tokens)
     for line in written:
         print(f"\n  {line}", file=sys.stderr if as_json else sys.stdout)
     return effects
@@ -94,7 +94,9 @@ def _check_quotes(texts: Sequence[str]) -> None:
         raise ValueError(f'a text of several words needs quotes: regard effect "{" ".join(texts)}"')
 
 
-def _print(effects: Effects, model: str, texts: Sequence[str], every: bool, to: str, max_tokens: int | None) -> None:
+def _print(
+    effects: Effects, model: str, texts: Sequence[str], every: bool, to: str, by: str, max_tokens: int | None
+) -> None:
     from regard.show.terminal.heads import print_heads
 
     print(f"\n  {model}")
@@ -105,4 +107,5 @@ def _print(effects: Effects, model: str, texts: Sequence[str], every: bool, to: 
         same = partial(command_line, model=model, max_tokens=max_tokens)
         compared, again = same("compare", *texts), same("effect", *texts)
         print(f"\n  What changes without {worst.name}: {compared} --cut {worst.name}{mean}")
-        print(f"  As a figure:              {again}{mean} -o effect.svg")
+        estimated = "" if by == "cut" else f" --by {by}"
+        print(f"  As a figure:              {again}{mean}{estimated} -o effect.svg")
