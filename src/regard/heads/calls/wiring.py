@@ -82,15 +82,22 @@ class Wiring:
     """What is known of one call, filled in while the model runs on; where something is missing, why."""
 
     context: Tensor | None  # (B, H, T, D), until the forward ends
+    depth: int = 0  # of the module that made the call, among those that were running
     found: list[tuple[Projection, str]] = field(default_factory=list)  # the maps that contexts go into, and where
     maps: dict[str, Projection] = field(default_factory=dict)  # of queries, keys and values
     unknown: dict[str, str] = field(default_factory=dict)  # by what is missing: why
+    is_handed_on: bool = False  # its module, or one around it, returned what came out of the map
     path: LinearPath | None = None
 
     def output(self) -> Projection:
         """The output projection."""
-        if len(self.found) == 1:
+        if len(self.found) == 1 and self.is_handed_on:
             return self.found[0][0]
+        if len(self.found) == 1:
+            raise ValueError(
+                f"its output projection was not found: its contexts go into a linear map in "
+                f"{self.found[0][1] or 'the model itself'}, and what comes out is not what the module hands on"
+            )
         if self.found:
             names = " and ".join(dict.fromkeys(name or "the model itself" for _, name in self.found))
             raise ValueError(

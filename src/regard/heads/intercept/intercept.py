@@ -159,7 +159,6 @@ class Interceptor:
                 blocks.enter_context(block(self))
             blocks.enter_context(self.mode_for(module))
             output = original(module, *args, **kwargs)
-            self.linear_paths.finish(output)
             for lost in self.softmaxes.lost.values():  # over scores, and multiplied with no values that were understood
                 for model in self.running:
                     model.refuse(lost.reason, lost.module)
@@ -197,6 +196,8 @@ class Interceptor:
         """These models' innermost module is done."""
         if self.pending is not None and models and self.pending.depth >= len(models[0].calls):
             self.report_pending()
+        if self.linear_paths.is_on and models:
+            self.linear_paths.leave(output, len(models[0].calls))
         for model in models:
             if pieces := model.calls[-1].pieces:
                 with OwnComputation(self, pieces[-1][0].device.type), torch.no_grad():
@@ -290,7 +291,8 @@ class Interceptor:
         call = self._with_extra_keys(call)
         with OwnComputation(self, call.device.type), functorch.off(), torch.no_grad():
             if self.linear_paths.is_on and context is not None:
-                call = changed(call, wiring=self.linear_paths.attend(call, values, context))
+                depth = len(self.running[0].calls)
+                call = changed(call, wiring=self.linear_paths.attend(call, values, context, depth))
             for model in self.running:
                 model.report(call, removed, context)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from regard.heads.calls.score_origin import learned, tensors_among
 from regard.heads.calls.wiring import (
     LinearPath,
     Projection,
+    Step,
     Wiring,
     arranged,
     find_features,
@@ -64,18 +65,19 @@ class LinearPaths:
         self.recent: deque[tuple[Tensor, Tensor]] = deque(maxlen=_RECENT)  # the output, and the weight
         self.products: deque[tuple[Tensor, Tensor]] = deque(maxlen=2)  # that may be scores: queries, keys transposed
         self.waiting: deque[Wiring] = deque(maxlen=_WAITING)
+        self.inputs: dict[Wiring, weakref.ref[Tensor]] = {}  # the contexts, as they go into a map
         self.paths: dict[int, tuple[weakref.ref[Tensor], int, Paths]] = {}  # by id: tensor, version, what is in it
 
     def forget(self) -> None:
         """The forward is over."""
         for wiring in self.waiting:
             wiring.context = None
-        for followed in (self.recent, self.products, self.waiting, self.paths):
+        for followed in (self.recent, self.products, self.waiting, self.inputs, self.paths):
             followed.clear()
 
-    def attend(self, call: WatchedCall, values: Tensor | None, context: Tensor) -> Wiring:
-        """An attention call ran: its projections, where they are among the last linear maps."""
-        wiring = Wiring(context.detach())
+    def attend(self, call: WatchedCall, values: Tensor | None, context: Tensor, depth: int) -> Wiring:
+        """An attention call ran: its projections, where they are among the last linear maps. depth: of its module."""
+        wiring = Wiring(context.detach(), depth)
         if values is not None and (found := self._origin(values.detach())) is not None:
             wiring.maps["values"] = found[0]
         for q, k in self._scored(call):
@@ -154,6 +156,7 @@ class LinearPaths:
             if (starts := find_features(wiring.context, features)) is not None:
                 wiring.found.append((Projection(weight, starts, D, version_of(weight)), self.where()))
                 paths[wiring] = LinearPath(_placing(tokens_first, tuple(out.shape)))
+                self.inputs[wiring] = weakref.ref(x)
                 return
 
     def _of(self, tensor: Any) -> Paths:
@@ -176,9 +179,10 @@ class LinearPaths:
         if len(found) > 1:
             return {}
         same = out.shape == tensor.shape
-        if (name in _CAST and same) or (name in ("dropout", "dropout_") and same and _is_off(args, kwargs)):
+        is_dropout = name in ("dropout", "dropout_") and same
+        if (name in _CAST and same) or (is_dropout and _is_off(args, kwargs)):
             return paths
-        step = None
+        step: Step | None = _dropped if is_dropout else None
         if name in _LINEAR or name in _SCALE or (name in _DIVIDE and args[0] is tensor):
             step = _replay(function, args, kwargs, tensor)
         elif name in ("layer_norm", "rms_norm") and args and args[0] is tensor:
@@ -203,18 +207,35 @@ class LinearPaths:
             return {}
         if not (one and two) and (args[0] if one else args[1]).shape != out.shape:
             return {}
+        one, two = self._without_inputs(one, args[1]), self._without_inputs(two, args[0])
         both = {wiring: path + two[wiring] for wiring, path in one.items() if wiring in two}
         return {**one, **two, **both}
 
-    def finish(self, output: Any) -> None:
-        """The model returned this: those of its tensors that are linear in what heads write are logits."""
-        values = (
-            output.values() if isinstance(output, Mapping) else output if isinstance(output, Sequence) else [output]
-        )
-        for value in values if not isinstance(output, Tensor) else [output]:
+    def _without_inputs(self, paths: Paths, other: Any) -> Paths:
+        """Without maps whose own input is added to their output: that is a part of a larger map."""
+        return {wiring: path for wiring, path in paths.items() if self.inputs[wiring]() is not other}
+
+    def leave(self, output: Any, depth: int) -> None:
+        """A module returned this; depth 1: the model itself. What is linear in a head's output was handed on.
+
+        In what the model returns, what went through one more map are logits.
+        """
+        for value in _tensors_of(output) if self.paths else ():
             for wiring, path in self._of(value).items():
-                if path.unembedding is not None:
+                if depth == 1 or (depth <= wiring.depth and path.unembedding is None):
+                    wiring.is_handed_on = True
+                if depth == 1 and path.unembedding is not None:
                     wiring.path = path
+
+
+def _tensors_of(output: Any) -> Iterator[Any]:
+    """The tensors that a module returned, by itself, in a tuple or by name."""
+    values = output.values() if isinstance(output, Mapping) else output
+    return iter([values] if isinstance(values, Tensor) or not isinstance(values, Iterable) else values)
+
+
+def _dropped(_: Tensor) -> Tensor:
+    raise ValueError("dropout was on, so that what a head adds to a logit is not known; call model.eval()")
 
 
 def _placing(tokens_first: bool, shape: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
