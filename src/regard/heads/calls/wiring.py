@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 Step = Callable[[Tensor], Tensor]
-UNSEEN = "no Linear, and no product with a 2-D parameter, that was called while the model was watched"
+NONE = "no Linear, and no product with a 2-D parameter,"
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,12 +103,13 @@ class Wiring:
             raise ValueError(
                 f"its contexts go into {len(self.found)} linear maps, in {names}; none is its output alone"
             )
-        raise ValueError(f"its output projection was not found: its contexts, side by side, go into {UNSEEN}")
+        raise ValueError(f"its output projection was not found: {NONE} took its contexts, side by side and unchanged")
 
     def input(self, what: str) -> Projection:
         """The projection of its "queries", "keys" or "values"."""
         if what not in self.maps:
-            why = self.unknown.get(what, f"they come, unchanged, out of {UNSEEN}")
+            how = "unchanged" if what == "values" else "unchanged or rotated by position"
+            why = self.unknown.get(what, f"{NONE} gave them {how}")
             raise ValueError(f"the projection of its {what} was not found: {why}")
         return self.maps[what]
 

@@ -31,6 +31,7 @@ from regard.heads.calls.wiring import (
     find_rotated,
     version_of,
 )
+from regard.heads.intercept.tracked_softmax import factors_of
 
 _RECENT = 6  # linear maps before a call among which its queries, keys and values may be
 _WAITING = 3  # calls whose contexts may still go into a linear map
@@ -135,8 +136,10 @@ class LinearPaths:
             return
         linear = _as_map(name, args, kwargs)
         paths = self._through(name, function, args, kwargs, out) if self.paths else {}
-        if linear is None and name in _PRODUCTS and min(one.dim() for one in args[-2:]) > 2:
-            self.products.append((args[-2].detach(), args[-1].detach()))
+        if linear is None and name in _PRODUCTS:
+            left, right = factors_of(args, kwargs)
+            if left.dim() > 2 and right.dim() > 2:
+                self.products.append((left.detach(), right.detach()))
         if linear is not None:
             weight = linear.weight.detach()
             self.recent.append((out.detach(), weight))

@@ -92,8 +92,8 @@ class FunctionMode(TorchFunctionMode):
     @property
     def follows_nothing(self) -> bool:
         """Is there no tensor whose way through the model matters?"""
-        inside = self.interceptor
-        return not (any(self._followed) or inside.pending is not None or inside.linear_paths.is_on)
+        (tracked, scores, lost, derived), inside = self._followed, self.interceptor
+        return not (tracked or scores or lost or derived or inside.pending is not None or inside.linear_paths.is_on)
 
     @property
     def may_be_off(self) -> bool:
@@ -122,7 +122,8 @@ class FunctionMode(TorchFunctionMode):
 
     def _run(self, name: str, func: Any, args: Args, kwargs: Kwargs) -> Any:
         handler, softmaxes, uses = HANDLERS.get(name), self.interceptor.softmaxes, self.interceptor.weight_uses
-        uses.check(name, args, kwargs)
+        if uses.is_on:
+            uses.check(name, args, kwargs)
         if handler is not None:
             out = handler(self.interceptor, func, args, kwargs)
         else:
