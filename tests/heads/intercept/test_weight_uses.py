@@ -96,3 +96,70 @@ def test_heads_in_a_loop_are_cut_each_by_itself():
     without.o.weight.data[:, D : 2 * D] = 0
     with torch.no_grad(), regard.cut(model, head):
         torch.testing.assert_close(model(x), without(x))
+
+
+# texts and heads in one axis
+
+
+class OneAxis(nn.Module):
+    """Attention over (N, T, D) with texts and heads in one axis, in either order; by SDPA or written out."""
+
+    num_heads = H
+
+    def __init__(self, heads_first, sdpa, change=lambda c: c, project=True):
+        super().__init__()
+        torch.manual_seed(3)
+        self.q, self.k, self.v, self.o = (nn.Linear(E, E) for _ in range(4))
+        self.heads_first, self.sdpa, self.change, self.project = heads_first, sdpa, change, project
+
+    def split(self, x):
+        if self.heads_first:
+            return torch.cat(x.split(D, -1), 0)
+        return x.unflatten(-1, (H, D)).transpose(1, 2).flatten(0, 1)
+
+    def forward(self, x):
+        q, k, v = (self.split(one(x)) for one in (self.q, self.k, self.v))
+        context = F.scaled_dot_product_attention(q, k, v) if self.sdpa else (q @ k.mT / D**0.5).softmax(-1) @ v
+        if self.heads_first:
+            joined = torch.cat(context.split(len(x), 0), -1)
+        else:
+            joined = context.unflatten(0, (-1, H)).transpose(1, 2).flatten(2)
+        return self.o(self.change(joined)) if self.project else joined
+
+
+@pytest.mark.parametrize("sdpa", [True, False])
+@pytest.mark.parametrize("heads_first", [True, False])
+@torch.no_grad()
+def test_a_head_in_an_axis_with_the_texts_is_cut_where_its_order_is_proven_or_not_at_all(heads_first, sdpa):
+    model, without, x = OneAxis(heads_first, sdpa), OneAxis(heads_first, sdpa), torch.randn(B, T, E)
+    without.o.weight[:, D : 2 * D] = 0
+    out, refusal = None, ""
+    try:
+        with regard.cut(model, (0, 1)):
+            out = model(x)
+    except ValueError as error:
+        refusal = str(error)
+    if refusal:
+        assert heads_first
+        assert "cannot cut" in refusal
+    else:
+        torch.testing.assert_close(out, without(x))
+
+
+@torch.no_grad()
+def test_contexts_that_are_returned_prove_the_order_too():
+    model, x = OneAxis(False, False, project=False), torch.randn(B, T, E)
+    expected = model(x).clone()
+    expected[..., D : 2 * D] = 0
+    with regard.cut(model, (0, 1)):
+        torch.testing.assert_close(model(x), expected)
+
+
+@torch.no_grad()
+def test_contexts_that_are_changed_first_prove_nothing():
+    model = OneAxis(False, False, change=torch.tanh)
+    message = (
+        r"cannot cut the attention in the model itself: its texts and heads are in one axis, and its contexts were not"
+    )
+    with pytest.raises(ValueError, match=message), regard.cut(model, (0, 1)):
+        model(torch.randn(B, T, E))

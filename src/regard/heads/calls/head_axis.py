@@ -36,6 +36,11 @@ class HeadAxis(NamedTuple):
         return self.axis != -3
 
     @property
+    def shares_axis(self) -> bool:
+        """Are texts and heads, several of both, in one axis, whose order is not to be seen in the call?"""
+        return self.split is not None and min(self.split) > 1
+
+    @property
     def unknown(self) -> str:
         """Why it is not known where the heads are; "" where it is."""
         return self.fact.reason if self.fact.how is How.UNKNOWN else ""

@@ -159,6 +159,8 @@ class Interceptor:
                 blocks.enter_context(block(self))
             blocks.enter_context(self.mode_for(module))
             output = original(module, *args, **kwargs)
+            self.linear_paths.leave(output, 1)
+            self.linear_paths.check_proven()
             for lost in self.softmaxes.lost.values():  # over scores, and multiplied with no values that were understood
                 for model in self.running:
                     model.refuse(lost.reason, lost.module)
@@ -248,6 +250,11 @@ class Interceptor:
         call = self._with_extra_keys(call.detached())
         with OwnComputation(self, call.device.type), torch.no_grad():
             return CallEdit([model.place(edit, call) for model, edit in edits])
+
+    def prove_order(self, axis: HeadAxis, context: Tensor) -> None:
+        """Heads were cut: where texts and heads are in one axis, their order must show in what the model does next."""
+        if axis.shares_axis and self.multihead is None:
+            self.linear_paths.prove(context)
 
     def finish(self, call: WatchedCall, edit: CallEdit | None, out: Tensor) -> Tensor:
         """Change the output of a call, and report the call. `out` has as many numbers as (B, H, T, D), in this order.

@@ -66,6 +66,7 @@ class LinearPaths:
         self.recent: deque[tuple[Tensor, Tensor]] = deque(maxlen=_RECENT)  # the output, and the weight
         self.products: deque[tuple[Tensor, Tensor]] = deque(maxlen=2)  # that may be scores: queries, keys transposed
         self.waiting: deque[Wiring] = deque(maxlen=_WAITING)
+        self.unproven: list[tuple[Wiring, str]] = []  # whose heads and texts might be in another order; the module
         self.inputs: dict[Wiring, weakref.ref[Tensor]] = {}  # the contexts, as they go into a map
         self.paths: dict[int, tuple[weakref.ref[Tensor], int, Paths]] = {}  # by id: tensor, version, what is in it
 
@@ -73,7 +74,7 @@ class LinearPaths:
         """The forward is over."""
         for wiring in self.waiting:
             wiring.context = None
-        for followed in (self.recent, self.products, self.waiting, self.inputs, self.paths):
+        for followed in (self.recent, self.products, self.waiting, self.unproven, self.inputs, self.paths):
             followed.clear()
 
     def attend(self, call: WatchedCall, values: Tensor | None, context: Tensor, depth: int) -> Wiring:
@@ -99,6 +100,23 @@ class LinearPaths:
         self.recent.clear()
         self.products.clear()
         return wiring
+
+    def prove(self, context: Tensor) -> None:
+        """Contexts were cut whose texts and heads were in one axis: from now on look for where they go, side by side."""
+        self.is_on = True
+        wiring = Wiring(context.detach())
+        self.waiting.append(wiring)
+        self.unproven.append((wiring, self.where()))
+
+    def check_proven(self) -> None:
+        """The forward is over: raise ValueError where contexts that were cut went nowhere text by text, head by head."""
+        for wiring, module in self.unproven:
+            if not (wiring.found or wiring.is_handed_on):
+                raise ValueError(
+                    f"cannot cut the attention in {module or 'the model itself'}: its texts and heads are in one axis, and "
+                    "its contexts were not seen to go, head by head, into a linear map or out of the module, so that "
+                    "another text's head may have been cut"
+                )
 
     def _scored(self, call: WatchedCall) -> Iterator[tuple[Tensor, Tensor]]:
         """Queries and keys, (B, H, T, D) and (B, Hkv, S, D), of the call; or those of the last products like that."""
@@ -223,12 +241,25 @@ class LinearPaths:
 
         In what the model returns, what went through one more map are logits.
         """
+        for value in _tensors_of(output) if self.unproven else ():
+            for wiring, _ in self.unproven:
+                wiring.is_handed_on |= wiring.context is not None and _holds(value, wiring.context)
         for value in _tensors_of(output) if self.paths else ():
             for wiring, path in self._of(value).items():
                 if depth == 1 or (depth <= wiring.depth and path.unembedding is None):
                     wiring.is_handed_on = True
                 if depth == 1 and path.unembedding is not None:
                     wiring.path = path
+
+
+def _holds(value: Any, context: Tensor) -> bool:
+    """Is this the context, (B, H, T, D), or its heads side by side?"""
+    if not isinstance(value, Tensor) or value.numel() != context.numel():
+        return False
+    if value.shape == context.shape and torch.equal(value, context):
+        return True
+    B, _, T, _ = context.shape
+    return any(find_features(context, one) is not None for one, _ in arranged(value.detach(), B, T))
 
 
 def _tensors_of(output: Any) -> Iterator[Any]:

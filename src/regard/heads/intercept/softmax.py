@@ -370,5 +370,7 @@ def report_softmax(interceptor: Interceptor, softmax: TrackedSoftmax, product: W
             call = changed(call, attention=own)
             out = product.with_context(out, rows, edit.replace_heads(product.context(out, rows)))
         context = product.context(out, rows)
+        if edit is not None:
+            interceptor.prove_order(axis, context)
     interceptor.report(call, None, context, _values_by_head(product.values, axis, own.sizes))
     return out
