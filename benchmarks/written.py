@@ -2,8 +2,8 @@
 
     python -m benchmarks written
 
-Compared are what each head writes, its length, its direct effect on a logit, W_V · W_O and W_Q · W_Kᵀ, the logits with a
-head patched at two positions, and the derivative of a metric by each head. If they differ, nothing is timed.
+Compared are what each head writes, its length, its direct effect on a logit, W_V · W_O and W_Q · W_Kᵀ, the logits with
+a head patched at two positions, and the derivative of a metric by each head. If they differ, nothing is timed.
 """
 
 from __future__ import annotations

@@ -3,7 +3,15 @@
 import pytest
 import torch
 
-from regard.heads.calls.wiring import LinearPath, Projection, Wiring, arranged, find_features, find_rotated, version_of
+from regard.heads.calls.wiring import (
+    HeadMap,
+    HeadWiring,
+    LinearPath,
+    find_features,
+    find_rotated,
+    in_both_orders,
+    version_of,
+)
 
 B, H, T, D = 2, 3, 7, 5
 HEADS = torch.randn(B, H, T, D, generator=torch.Generator().manual_seed(1))
@@ -40,14 +48,14 @@ def test_rotated_heads_are_found_by_their_lengths():
 
 def test_features_are_arranged_by_texts_or_by_tokens():
     flat = SIDE_BY_SIDE.transpose(0, 1).reshape(T * B, -1)
-    assert [find_features(HEADS, one) for one, _ in arranged(flat, B, T)] == [None, (0, 5, 10)]
-    assert [first for _, first in arranged(SIDE_BY_SIDE.transpose(0, 1), B, T)] == [True]
-    assert arranged(OTHERS, B, T + 1) == []
+    assert [find_features(HEADS, one) for one, _ in in_both_orders(flat, B, T)] == [None, (0, 5, 10)]
+    assert [first for _, first in in_both_orders(SIDE_BY_SIDE.transpose(0, 1), B, T)] == [True]
+    assert in_both_orders(OTHERS, B, T + 1) == []
 
 
 def test_weights_that_were_changed_meanwhile_are_not_read():
     weight = torch.randn(15, 13)
-    projection = Projection(weight, (0, 5, 10), D, version_of(weight))
+    projection = HeadMap(weight, (0, 5, 10), D, version_of(weight))
     assert torch.equal(projection.rows(2, 3), weight[10:15])
     weight.mul_(2)
     with pytest.raises(ValueError, match=r"the model's weights were changed since it was watched; watch it again"):
@@ -55,7 +63,7 @@ def test_weights_that_were_changed_meanwhile_are_not_read():
 
 
 def test_what_was_not_found_is_said():
-    wiring = Wiring(None)
+    wiring = HeadWiring(None)
     with pytest.raises(
         ValueError, match=r"its output projection was not found: no Linear, .* took its contexts, side by side and"
     ):
@@ -66,7 +74,7 @@ def test_what_was_not_found_is_said():
         wiring.input("keys")
     with pytest.raises(ValueError, match=r"does not reach the model's logits by additions, norms, scales"):
         wiring.way_to_logits()
-    projection = Projection(torch.randn(15, 15), (0, 5, 10), D, 0)
+    projection = HeadMap(torch.randn(15, 15), (0, 5, 10), D, 0)
     wiring.found = [(projection, "h.0.base"), (projection, "h.0.lora")]
     with pytest.raises(ValueError, match=r"its contexts go into 2 linear maps, in h\.0\.base and h\.0\.lora"):
         wiring.output()

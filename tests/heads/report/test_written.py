@@ -1,4 +1,4 @@
-"""What a head writes, as the report gives it: the sum, the length, the products, and what is said where none is known."""
+"""What a head writes, as the report gives it: the sum, the length, the products, and what is said otherwise."""
 
 import pytest
 import torch

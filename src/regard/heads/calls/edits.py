@@ -149,8 +149,8 @@ class LayerEdit:
         weights = [self.other_weights(row + positions.query, col + positions.key) for _, row, col in edges]
         if wrong := [one.shape for one in weights if one.shape not in {(1, H), (B, H)}]:
             raise ValueError(
-                f"layer {self.layer} attends in {B} texts with {H} heads here, and in {wrong[0][0]} with {wrong[0][1]} in "
-                "the other run; give the report of as many texts"
+                f"layer {self.layer} attends in {B} texts with {H} heads here, and in {wrong[0][0]} with {wrong[0][1]} "
+                "in the other run; give the report of as many texts"
             )
         texts = [slice(None) if text is None else slice(text, text + 1) for text, _, _ in edges]
         heads = list(range(H)) if self.edge_heads is None else list(self.edge_heads)

@@ -18,7 +18,7 @@ NONE = "no Linear, and no product with a 2-D parameter,"
 
 
 @dataclass(frozen=True, eq=False)
-class Projection:
+class HeadMap:
     """A linear map, and which of its features belong to each head."""
 
     weight: Tensor  # (out, in), in the model's own memory
@@ -78,18 +78,18 @@ def _chain(first: Step, second: Step) -> Step:
 
 
 @dataclass(eq=False)
-class Wiring:
+class HeadWiring:
     """What is known of one call, filled in while the model runs on; where something is missing, why."""
 
     context: Tensor | None  # (B, H, T, D), until the forward ends
     depth: int = 0  # of the module that made the call, among those that were running
-    found: list[tuple[Projection, str]] = field(default_factory=list)  # the maps that contexts go into, and where
-    maps: dict[str, Projection] = field(default_factory=dict)  # of queries, keys and values
+    found: list[tuple[HeadMap, str]] = field(default_factory=list)  # the maps that contexts go into, and where
+    maps: dict[str, HeadMap] = field(default_factory=dict)  # of queries, keys and values
     unknown: dict[str, str] = field(default_factory=dict)  # by what is missing: why
     is_handed_on: bool = False  # its module, or one around it, returned what came out of the map
     path: LinearPath | None = None
 
-    def output(self) -> Projection:
+    def output(self) -> HeadMap:
         """The output projection."""
         if len(self.found) == 1 and self.is_handed_on:
             return self.found[0][0]
@@ -105,7 +105,7 @@ class Wiring:
             )
         raise ValueError(f"its output projection was not found: {NONE} took its contexts, side by side and unchanged")
 
-    def input(self, what: str) -> Projection:
+    def input(self, what: str) -> HeadMap:
         """The projection of its "queries", "keys" or "values"."""
         if what not in self.maps:
             how = "unchanged" if what == "values" else "unchanged or rotated by position"
@@ -117,8 +117,8 @@ class Wiring:
         """From the output projection to the logits."""
         if self.path is None:
             raise ValueError(
-                "what it writes does not reach the model's logits by additions, norms, scales and one unembedding alone, "
-                "or the model returned no logits"
+                "what it writes does not reach the model's logits by additions, norms, scales and one unembedding "
+                "alone, or the model returned no logits"
             )
         return self.path
 
@@ -162,7 +162,7 @@ def find_rotated(heads: Tensor, features: Tensor) -> tuple[int, ...] | None:
     return tuple(starts)
 
 
-def arranged(features: Any, B: int, n: int) -> list[tuple[Tensor, bool]]:
+def in_both_orders(features: Any, B: int, n: int) -> list[tuple[Tensor, bool]]:
     """(…, F) as (B, n, F), in the orders that it may have; True: tokens come before texts."""
     F = features.shape[-1]
     if features.numel() != B * n * F or not F:

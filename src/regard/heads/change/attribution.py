@@ -1,7 +1,7 @@
 """Attribution: what cuts would cost, to first order, from one forward and one backward.
 
-Each head gets a number a, 0 in this forward: it hands over context + a · (other − context), so that a = 1 is the cut. The
-derivative of the loss by a is the estimate: the gradient of the loss times what the cut changes (attribution patching).
+Each head gets a number a, 0 in this forward: it hands over context + a · (other − context), so that a = 1 is the cut.
+The derivative of the loss by a is the estimate: the gradient times what the cut changes (attribution patching).
 """
 
 from __future__ import annotations

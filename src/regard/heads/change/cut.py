@@ -71,11 +71,12 @@ def cut(
 
     Works wherever `regard.watch` sees attention, and as exactly; where something cannot be cut, it is an error that
     says why: among others, where weights are multiplied twice, so that a head would be cut in part, and where it is
-    assumed, not known, where the heads are. Gradients flow through what is left. Nested cuts add up; where two cut one head, the inner one decides. A
-    watch, around a cut or inside, sees what the cut leaves: removed edges have weight 0; a head that is cut keeps its
-    weights. Weights that a model returns itself (output_attentions) are those before edges were removed. Other threads
-    are not cut. Compiled models run uncompiled meanwhile, torch.nn without its fast path, and gpt.generate() without
-    its decoders; a layer that is cut cannot be in torch.utils.checkpoint.
+    assumed, not known, where the heads are. Gradients flow through what is left. Nested cuts add up; where two cut
+    one head, the inner one decides. A watch, around a cut or inside, sees what the cut leaves: removed edges have
+    weight 0; a head that is cut keeps its weights. Weights that a model returns itself (output_attentions) are
+    those before edges were removed. Other threads are not cut. Compiled models run uncompiled meanwhile, torch.nn
+    without its fast path, and gpt.generate() without its decoders; a layer that is cut cannot be in
+    torch.utils.checkpoint.
 
     Raises ValueError at the end of the block where a layer or an edge was never there, or the model was not called.
     """

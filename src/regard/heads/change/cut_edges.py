@@ -137,8 +137,8 @@ class CutRows:
         for token in self.tokens:
             if token not in self.met:
                 raise ValueError(
-                    f"position {token!r} was not there: the layers concerned had {self.length} queries; positions count "
-                    "from 0"
+                    f"position {token!r} was not there: the layers concerned had {self.length} queries; positions "
+                    "count from 0"
                 )
 
 

@@ -102,29 +102,20 @@ def effect(
         values = handed_over(list(dict.fromkeys(chain(*cuts))), to)
         texts = read_tokens(samples, reader)
         chosen = None if tokens is None else choose_tokens(tokens, samples, texts)
-        kind = device.type if device.type in _LOGITS else "cpu"
-        most_logits, most_tokens = _LOGITS[kind], _TOKENS[kind]
         changes: list[Tensor] = []
         totals: list[Tensor] = []  # by gradient
         for number, sample in enumerate(samples):
-            rows = batch or max(1, min(most_logits // (4 * sample.length * vocabulary), most_tokens // sample.length))
             own = _values_of_text(values, number, len(samples))
             if by == "gradient":
                 run = partial(_losses_of, model, sample)
                 totals.append(estimate(model, run, own, sizes, cuts, None if chosen is None else chosen[number]))
                 changes.append(losses[number].new_full((len(cuts), sample.length), torch.nan))
-                if progress is not None:
-                    progress((number + 1) * len(cuts), len(samples) * len(cuts))
-                continue
-            cut_losses = [losses[number].new_empty(0, sample.length)]
-            for at in range(0, len(cuts), rows):
-                some = cuts[at : at + rows]
-                with intercept(model, editor=_RowCuts(some, own)):
-                    logits = _logits(model, sample, len(some))
-                cut_losses.append(_losses(logits, sample))
-                if progress is not None:
-                    progress(number * len(cuts) + at + len(some), len(samples) * len(cuts))
-            changes.append(torch.cat(cut_losses) - losses[number])
+            else:
+                rows = batch or _rows_at_once(device, sample.length, vocabulary)
+                advance = None if progress is None else partial(_advance, progress, number, len(cuts), len(samples))
+                changes.append(_cut_losses(model, sample, cuts, own, rows, advance) - losses[number])
+            if progress is not None:
+                _advance(progress, number, len(cuts), len(samples), len(cuts))
     words = "what they did in another run" if isinstance(to, Seen) else str(to)
     words = "given values" if isinstance(to, (Tensor, Mapping)) else words
     words += ", estimated by the gradient" if by == "gradient" else ""
@@ -153,6 +144,36 @@ def _uncut(model: nn.Module, samples: Sequence[Sample], tokenizer: Any) -> tuple
                 "cut, so no effect can be measured; check the model's weights, its dtype and the padding"
             )
     return seen, losses, int(logits.shape[-1])
+
+
+def _cut_losses(
+    model: nn.Module,
+    sample: Sample,
+    cuts: Sequence[Group],
+    values: Mapping[HeadNumber, Value],
+    rows: int,
+    advance: Callable[[int], None] | None,
+) -> Tensor:
+    """(N, T): the losses of a text with each cut, so many at once; advance: called with how many are done."""
+    losses = [torch.empty(0, sample.length, dtype=torch.float64)]
+    for at in range(0, len(cuts), rows):
+        if advance is not None and at:
+            advance(at)
+        some = cuts[at : at + rows]
+        with intercept(model, editor=_RowCuts(some, values)):
+            logits = _logits(model, sample, len(some))
+        losses.append(_losses(logits, sample))
+    return torch.cat(losses)
+
+
+def _rows_at_once(device: torch.device, length: int, vocabulary: int) -> int:
+    """How many texts of this length one forward takes."""
+    kind = device.type if device.type in _LOGITS else "cpu"
+    return max(1, min(_LOGITS[kind] // (4 * length * vocabulary), _TOKENS[kind] // length))
+
+
+def _advance(progress: Callable[[int, int], None], text: int, cuts: int, texts: int, done: int) -> None:
+    progress(text * cuts + done, texts * cuts)
 
 
 class _RowCuts:

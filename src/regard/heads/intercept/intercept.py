@@ -41,6 +41,7 @@ INTERCEPTED = (
     "and softmax over the last axis of a (…, T, S) tensor followed by a matrix product"
 )
 OTHERWISE = "Attention that is written otherwise is seen once it calls one of these"
+USUAL_AXIS = HeadAxis()
 _VMAPPED = "it runs in torch.vmap, where one tensor stands for many; call the model with a batch instead"
 
 
@@ -256,7 +257,7 @@ class Interceptor:
         if axis.shares_axis and self.multihead is None:
             self.linear_paths.prove(context)
 
-    def finish(self, call: WatchedCall, edit: CallEdit | None, out: Tensor) -> Tensor:
+    def finish(self, call: WatchedCall, edit: CallEdit | None, out: Tensor, axis: HeadAxis = USUAL_AXIS) -> Tensor:
         """Change the output of a call, and report the call. `out` has as many numbers as (B, H, T, D), in this order.
 
         Edges are removed here where the call has values; otherwise that was done before.
@@ -275,6 +276,7 @@ class Interceptor:
                 if isinstance(call.attention, Call):
                     removed, context = edit.removed, edit.replace_rows(context, call.attention)
                 context = edit.replace_heads(context)
+                self.prove_order(axis, context)
                 out = context.reshape(out.shape)
             values = call.attention.v if isinstance(call.attention, Call) else None
             if edit is not None and edit.replaced and isinstance(call.attention, Call):  # weights that no q · k gives

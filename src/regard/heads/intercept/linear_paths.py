@@ -22,13 +22,13 @@ from regard.attention.call import QK
 from regard.heads.calls.call import Args, Kwargs, WatchedCall
 from regard.heads.calls.score_origin import learned, tensors_among
 from regard.heads.calls.wiring import (
+    HeadMap,
+    HeadWiring,
     LinearPath,
-    Projection,
     Step,
-    Wiring,
-    arranged,
     find_features,
     find_rotated,
+    in_both_orders,
     version_of,
 )
 from regard.heads.intercept.tracked_softmax import factors_of
@@ -44,10 +44,11 @@ _LINEAR = {
     *("view", "reshape", "_unsafe_view", "flatten", "unflatten", "unsqueeze", "squeeze", "transpose", "permute", "t"),
     *("__getitem__", "narrow", "roll", "flip", "mean", "neg", "__neg__", "swapaxes", "movedim"),
 }
+_DROPOUT = {"dropout", "dropout_"}
 _PRODUCTS = {"matmul", "__matmul__", "bmm", "baddbmm"}
 _OURS = object()  # in the arguments of a function: the tensor that is followed
 
-Paths = dict[Wiring, LinearPath]
+Paths = dict[HeadWiring, LinearPath]
 
 
 class _Map(NamedTuple):
@@ -65,9 +66,9 @@ class LinearPaths:
         self.is_on = False
         self.recent: deque[tuple[Tensor, Tensor]] = deque(maxlen=_RECENT)  # the output, and the weight
         self.products: deque[tuple[Tensor, Tensor]] = deque(maxlen=2)  # that may be scores: queries, keys transposed
-        self.waiting: deque[Wiring] = deque(maxlen=_WAITING)
-        self.unproven: list[tuple[Wiring, str]] = []  # whose heads and texts might be in another order; the module
-        self.inputs: dict[Wiring, weakref.ref[Tensor]] = {}  # the contexts, as they go into a map
+        self.waiting: deque[HeadWiring] = deque(maxlen=_WAITING)
+        self.unproven: list[tuple[HeadWiring, str]] = []  # whose heads and texts might be in another order; the module
+        self.inputs: dict[HeadWiring, weakref.ref[Tensor]] = {}  # the contexts, as they go into a map
         self.paths: dict[int, tuple[weakref.ref[Tensor], int, Paths]] = {}  # by id: tensor, version, what is in it
 
     def forget(self) -> None:
@@ -77,9 +78,9 @@ class LinearPaths:
         for followed in (self.recent, self.products, self.waiting, self.unproven, self.inputs, self.paths):
             followed.clear()
 
-    def attend(self, call: WatchedCall, values: Tensor | None, context: Tensor, depth: int) -> Wiring:
+    def attend(self, call: WatchedCall, values: Tensor | None, context: Tensor, depth: int) -> HeadWiring:
         """An attention call ran: its projections, where they are among the last linear maps. depth: of its module."""
-        wiring = Wiring(context.detach(), depth)
+        wiring = HeadWiring(context.detach(), depth)
         if values is not None and (found := self._origin(values.detach())) is not None:
             wiring.maps["values"] = found[0]
         for q, k in self._scored(call):
@@ -102,20 +103,20 @@ class LinearPaths:
         return wiring
 
     def prove(self, context: Tensor) -> None:
-        """Contexts were cut whose texts and heads were in one axis: from now on look for where they go, side by side."""
+        """Contexts were cut whose texts and heads were in one axis: from now on, look for where they go."""
         self.is_on = True
-        wiring = Wiring(context.detach())
+        wiring = HeadWiring(context.detach())
         self.waiting.append(wiring)
         self.unproven.append((wiring, self.where()))
 
     def check_proven(self) -> None:
-        """The forward is over: raise ValueError where contexts that were cut went nowhere text by text, head by head."""
+        """The forward is over: raise ValueError where such contexts went nowhere text by text and head by head."""
         for wiring, module in self.unproven:
             if not (wiring.found or wiring.is_handed_on):
                 raise ValueError(
-                    f"cannot cut the attention in {module or 'the model itself'}: its texts and heads are in one axis, and "
-                    "its contexts were not seen to go, head by head, into a linear map or out of the module, so that "
-                    "another text's head may have been cut"
+                    f"cannot cut the attention in {module or 'the model itself'}: its texts and heads are in one axis, "
+                    "and its contexts were not seen to go, head by head, into a linear map or out of the module, so "
+                    "that another text's head may have been cut"
                 )
 
     def _scored(self, call: WatchedCall) -> Iterator[tuple[Tensor, Tensor]]:
@@ -131,17 +132,17 @@ class LinearPaths:
                 if k.shape[1] and H % k.shape[1] == 0:
                     yield q, k
 
-    def _origin(self, heads: Tensor, may_rotate: bool = False) -> tuple[Projection, Tensor] | None:
+    def _origin(self, heads: Tensor, may_rotate: bool = False) -> tuple[HeadMap, Tensor] | None:
         """The linear map that these heads, (B, H, n, D), came out of, and the heads as it made them."""
         B, _, S, D = heads.shape
         for find in (find_features, find_rotated) if may_rotate else (find_features,):
             for out, weight in reversed(self.recent):
                 n = out[..., 0].numel() // max(B, 1)
-                for features, _ in arranged(out, B, n) if 0 < n <= S else ():
+                for features, _ in in_both_orders(out, B, n) if 0 < n <= S else ():
                     if (starts := find(heads[:, :, S - n :], features)) is not None:
                         made = torch.stack([features[..., i : i + D] for i in starts], 1)
                         is_rotated = find is find_rotated
-                        return Projection(weight, starts, D, version_of(weight), is_rotated), made
+                        return HeadMap(weight, starts, D, version_of(weight), is_rotated), made
         return None
 
     def follow(self, name: str, function: Any, args: Args, kwargs: Kwargs, out: Any) -> None:
@@ -168,14 +169,14 @@ class LinearPaths:
             key, known = id(out), self.paths
             known[key] = weakref.ref(out, lambda _: known.pop(key, None)), version_of(out), paths
 
-    def _output_of(self, wiring: Wiring, x: Tensor, weight: Tensor, out: Tensor, paths: Paths) -> None:
+    def _output_of(self, wiring: HeadWiring, x: Tensor, weight: Tensor, out: Tensor, paths: Paths) -> None:
         """Do the contexts of this call go into this map?"""
         if wiring.context is None or x.numel() != wiring.context.numel():
             return
         B, _, T, D = wiring.context.shape
-        for features, tokens_first in arranged(x.detach(), B, T):
+        for features, tokens_first in in_both_orders(x.detach(), B, T):
             if (starts := find_features(wiring.context, features)) is not None:
-                wiring.found.append((Projection(weight, starts, D, version_of(weight)), self.where()))
+                wiring.found.append((HeadMap(weight, starts, D, version_of(weight)), self.where()))
                 paths[wiring] = LinearPath(_placing(tokens_first, tuple(out.shape)))
                 self.inputs[wiring] = weakref.ref(x)
                 return
@@ -199,15 +200,10 @@ class LinearPaths:
             return self._sum(args, kwargs, -1 if name in _SUB else 1, out)
         if len(found) > 1:
             return {}
-        same = out.shape == tensor.shape
-        is_dropout = name in ("dropout", "dropout_") and same
-        if (name in _CAST and same) or (is_dropout and _is_off(args, kwargs)):
-            return paths
-        step: Step | None = _dropped if is_dropout else None
-        if name in _LINEAR or name in _SCALE or (name in _DIVIDE and args[0] is tensor):
-            step = _replay(function, args, kwargs, tensor)
-        elif name in ("layer_norm", "rms_norm") and args and args[0] is tensor:
-            step = _norm(name, args, kwargs)
+        if out.shape == tensor.shape and name in _CAST | _DROPOUT:
+            is_on = name in _DROPOUT and not _is_off(args, kwargs)
+            return {w: p.then(_dropped) for w, p in paths.items()} if is_on else paths
+        step = _step(name, function, args, kwargs, tensor)
         return {} if step is None else {w: p.then(step) for w, p in paths.items() if _allowed(name, p, args)}
 
     def _before(self, tensor: Any, out: Tensor) -> Paths:
@@ -259,7 +255,7 @@ def _holds(value: Any, context: Tensor) -> bool:
     if value.shape == context.shape and torch.equal(value, context):
         return True
     B, _, T, _ = context.shape
-    return any(find_features(context, one) is not None for one, _ in arranged(value.detach(), B, T))
+    return any(find_features(context, one) is not None for one, _ in in_both_orders(value.detach(), B, T))
 
 
 def _tensors_of(output: Any) -> Iterator[Any]:
@@ -275,6 +271,13 @@ def _dropped(_: Tensor) -> Tensor:
 def _placing(tokens_first: bool, shape: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
     """(B, T, E) in the shape that the output projection has it."""
     return lambda t: (t.transpose(0, 1) if tokens_first else t).reshape(shape)
+
+
+def _step(name: str, function: Any, args: Args, kwargs: Kwargs, tensor: Tensor) -> Step | None:
+    """What a function does to a part of the tensor, where that is linear, with the scales as they are."""
+    if name in _LINEAR or name in _SCALE or (name in _DIVIDE and args[0] is tensor):
+        return _replay(function, args, kwargs, tensor)
+    return _norm(name, args, kwargs) if name in ("layer_norm", "rms_norm") and args and args[0] is tensor else None
 
 
 def _replay(function: Any, args: Args, kwargs: Kwargs, tensor: Tensor) -> Callable[[Tensor], Tensor]:

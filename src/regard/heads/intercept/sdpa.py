@@ -255,11 +255,7 @@ def report_sdpa(interceptor: Interceptor, function: Any, args: Args, kwargs: Kwa
         if unknown:
             interceptor.refuse(unknown)
             return out
-        in_order = not axis.reorders and not (axis.shares_axis and query.dim() == 4 and query.shape[1] > 1)
-        if not in_order and (edits or interceptor.needs_contexts):
+        if (edits or interceptor.needs_contexts) and not axis.keeps_order(query.dim()):
             raise ValueError("its heads are not in the axis before the queries, where they can be reached")
         call = sdpa_call(args, kwargs, lse, axis, live=bool(edits) or interceptor.needs_contexts)
-    out = interceptor.finish(call, interceptor.edit_of(call, edits), out)
-    if edits:
-        interceptor.prove_order(axis, out.detach().reshape(*call.sizes[:3], out.shape[-1]))
-    return out
+    return interceptor.finish(call, interceptor.edit_of(call, edits), out, axis)

@@ -21,10 +21,11 @@ from regard.heads.calls.head_axis import HeadAxis, declared_heads
 from regard.heads.calls.same_keys import fingerprint_of_values
 from regard.heads.calls.score_origin import ScoreOrigins, learned
 from regard.heads.calls.visibility import reach_of
+from regard.heads.calls.wiring import version_of
 from regard.heads.inputs.positions import OF_FEATURES, are_features
 from regard.heads.intercept import functorch, tracked_softmax
 from regard.heads.intercept.paths import OwnComputation, handles
-from regard.heads.intercept.tracked_softmax import SoftmaxSource, TrackedSoftmax, WeightedProduct, as_tuple, version_of
+from regard.heads.intercept.tracked_softmax import SoftmaxSource, TrackedSoftmax, WeightedProduct, as_tuple
 from regard.support.hidden_scores import may_see
 
 if TYPE_CHECKING:

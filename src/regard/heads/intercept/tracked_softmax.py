@@ -23,6 +23,7 @@ from regard.heads.calls.call import Args, Kwargs, OwnWeights, changed
 from regard.heads.calls.edits import CallEdit
 from regard.heads.calls.head_axis import HeadAxis
 from regard.heads.calls.score_origin import Memory
+from regard.heads.calls.wiring import version_of
 from regard.support.hidden_scores import may_see
 
 DIVIDE = ("div", "div_", "divide", "divide_", "true_divide", "__truediv__", "__itruediv__")
@@ -210,11 +211,6 @@ class TrackedSoftmax:
                 raise ValueError("its weights are scaled after the softmax, so edges cannot be removed before it")
         before_dropout, multiplied = (axis.apply(new * change) for change in changes)
         return before_dropout.detach(), multiplied
-
-
-def version_of(tensor: Tensor) -> int:
-    """How often the tensor was written over; inference tensors do not count."""
-    return 0 if tensor.is_inference() else tensor._version
 
 
 def as_tuple(out: Any) -> tuple[Tensor, ...]:

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.heads.calls.wiring import Wiring
+from regard.heads.calls.wiring import HeadWiring
 from regard.heads.report.record import Record
 
 Tokens = int | Sequence[int] | Tensor
@@ -77,7 +77,7 @@ class WrittenView:
         """
         if len(self.record.steps) > 1:
             raise ValueError(f"{self._place} has several steps of a generation; logits() needs a report of one forward")
-        path = self._wired(Wiring.way_to_logits)
+        path = self._wired(HeadWiring.way_to_logits)
         ids = torch.as_tensor(tokens)
         each = path.logits_of_each if ids.dim() == 2 else path.logits
         wanted = ids if ids.dim() else ids[None]
@@ -85,11 +85,11 @@ class WrittenView:
         return self._joined([one if ids.dim() else one[..., 0] for one in results])
 
     def _write(self, head: int) -> Tensor:
-        columns = self._wired(Wiring.output).columns(head)
+        columns = self._wired(HeadWiring.output).columns(head)
         return self._context(head).to(columns) @ columns
 
     def _length(self, head: int) -> Tensor:
-        columns = self._wired(Wiring.output).columns(head)
+        columns = self._wired(HeadWiring.output).columns(head)
         context, gram = self._context(head).to(columns), columns @ columns.T
         return ((context @ gram) * context).sum(-1).clamp(min=0).sqrt()
 
@@ -100,7 +100,7 @@ class WrittenView:
     def _place(self) -> str:
         return self.record.name or "the model itself"
 
-    def _wired(self, read: Callable[[Wiring], Result]) -> Result:
+    def _wired(self, read: Callable[[HeadWiring], Result]) -> Result:
         """Read something of the wiring; where it is not known, the error names the module."""
         wiring = self.record.steps[-1].call.wiring
         if wiring is None:
@@ -120,7 +120,7 @@ class WrittenHead(WrittenView):
     @property
     def ov(self) -> LowRank:
         """W_V · W_O of this head, (E, E): what it writes of a token that it attends to fully, biases left out."""
-        values, out = self._wired(lambda one: one.input("values")), self._wired(Wiring.output)
+        values, out = self._wired(lambda one: one.input("values")), self._wired(HeadWiring.output)
         return LowRank(values.rows(self.head, len(out.starts)).T, out.columns(self.head))
 
     @property
@@ -134,5 +134,5 @@ class WrittenHead(WrittenView):
         return LowRank(queries.rows(self.head, H).T, keys.rows(self.head, H))
 
 
-def _input(what: str) -> Callable[[Wiring], Any]:
+def _input(what: str) -> Callable[[HeadWiring], Any]:
     return lambda wiring: wiring.input(what)
