@@ -113,7 +113,6 @@ def test_with_a_cache_positions_are_those_of_the_whole_text():
     [
         ([], "positions is empty; name at least one"),
         ([-1], "positions has -1; tokens are words, or positions from 0"),
-        ([1.5], "positions has 1.5; tokens are words"),
     ],
 )
 def test_positions_that_are_none_are_refused(positions, message):
