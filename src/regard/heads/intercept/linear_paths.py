@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
 
 from regard.attention.call import QK
 from regard.heads.calls.call import Args, Kwargs, WatchedCall
@@ -45,6 +44,7 @@ _LINEAR = {
     *("__getitem__", "narrow", "roll", "flip", "mean", "neg", "__neg__", "swapaxes", "movedim"),
 }
 _DROPOUT = {"dropout", "dropout_"}
+_MAPS = {"linear", "addmm", "mm", "matmul", "__matmul__", "bmm", "baddbmm"}
 _PRODUCTS = {"matmul", "__matmul__", "bmm", "baddbmm"}
 _OURS = object()  # in the arguments of a function: the tensor that is followed
 
@@ -147,6 +147,8 @@ class LinearPaths:
 
     def follow(self, name: str, function: Any, args: Args, kwargs: Kwargs, out: Any) -> None:
         """A function ran. What goes wrong here is no fault of the model: then nothing is found."""
+        if name not in _MAPS and not any(id(value) in self.paths for value in args):  # nearly all functions
+            return
         with suppress(RuntimeError, ValueError, TypeError, IndexError, KeyError), torch.no_grad():
             self._follow(name, function, args, kwargs, out)
 
@@ -286,13 +288,15 @@ def _replay(function: Any, args: Args, kwargs: Kwargs, tensor: Tensor) -> Callab
     def mark(value: Any) -> Any:
         return _OURS if value is tensor else value.detach() if isinstance(value, Tensor) else value
 
-    args, kwargs = tree_map(mark, (args, kwargs))
+    args, kwargs = tuple(map(mark, args)), {key: mark(value) for key, value in kwargs.items()}
     name = function.__name__
     function = getattr(Tensor, name[:-1]) if name.endswith("_") and not name.startswith("_") else function
 
     def run(new: Tensor) -> Tensor:
-        there, named = tree_map(lambda value: new.clone() if value is _OURS else value, (args, kwargs))
-        result: Tensor = function(*there, **named)
+        there = (new.clone() if value is _OURS else value for value in args)
+        result: Tensor = function(
+            *there, **{key: new.clone() if value is _OURS else value for key, value in kwargs.items()}
+        )
         return result
 
     return run
