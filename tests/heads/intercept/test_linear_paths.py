@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import regard
+from regard.heads.intercept import linear_paths
 
 B, T, V = 2, 7, 31
 IDS = torch.randint(3, V, (B, T), generator=torch.Generator().manual_seed(5))
@@ -212,3 +213,16 @@ def test_values_change_nothing_in_the_model():
     out.sum().backward()
     assert torch.equal(out, plain)
     assert all(torch.equal(p.grad, one) for p, one in zip(model.parameters(), before, strict=True))
+
+
+def test_an_error_of_ours_leaves_the_forward_alone(monkeypatch):
+    def broken(*_):
+        raise RuntimeError("no such memory")
+
+    monkeypatch.setattr(linear_paths, "find_features", broken)
+    model = made(change=lambda self, c: self.o(c))
+    with torch.no_grad(), regard.watch(model, values=True) as seen:
+        out = model(X)
+    assert torch.equal(out, model(X))
+    with pytest.raises(ValueError, match=r"its output projection was not found"):
+        seen[0].written()

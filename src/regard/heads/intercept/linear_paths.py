@@ -46,6 +46,7 @@ _LINEAR = {
 _DROPOUT = {"dropout", "dropout_"}
 _MAPS = {"linear", "addmm", "mm", "matmul", "__matmul__", "bmm", "baddbmm"}
 _PRODUCTS = {"matmul", "__matmul__", "bmm", "baddbmm"}
+_OURS_TO_BEAR = (RuntimeError, ValueError, TypeError, IndexError, KeyError)  # errors that no model must see
 _OURS = object()  # in the arguments of a function: the tensor that is followed
 
 Paths = dict[HeadWiring, LinearPath]
@@ -81,6 +82,19 @@ class LinearPaths:
     def attend(self, call: WatchedCall, values: Tensor | None, context: Tensor, depth: int) -> HeadWiring:
         """An attention call ran: its projections, where they are among the last linear maps. depth: of its module."""
         wiring = HeadWiring(context.detach(), depth)
+        with suppress(*_OURS_TO_BEAR):
+            self._find_inputs(wiring, call, values)
+        while self.waiting and self.waiting[0].found:
+            self.waiting.popleft().context = None
+        if len(self.waiting) == _WAITING:
+            self.waiting[0].context = None
+        self.waiting.append(wiring)
+        self.recent.clear()
+        self.products.clear()
+        return wiring
+
+    def _find_inputs(self, wiring: HeadWiring, call: WatchedCall, values: Tensor | None) -> None:
+        """The projections of its queries, keys and values."""
         if values is not None and (found := self._origin(values.detach())) is not None:
             wiring.maps["values"] = found[0]
         for q, k in self._scored(call):
@@ -93,14 +107,6 @@ class LinearPaths:
                 continue
             wiring.maps |= {"queries": queries[0], "keys": keys[0]}
             break
-        while self.waiting and self.waiting[0].found:
-            self.waiting.popleft().context = None
-        if len(self.waiting) == _WAITING:
-            self.waiting[0].context = None
-        self.waiting.append(wiring)
-        self.recent.clear()
-        self.products.clear()
-        return wiring
 
     def prove(self, context: Tensor) -> None:
         """Contexts were cut whose texts and heads were in one axis: from now on, look for where they go."""
@@ -149,7 +155,7 @@ class LinearPaths:
         """A function ran. What goes wrong here is no fault of the model: then nothing is found."""
         if name not in _MAPS and not any(id(value) in self.paths for value in args):  # nearly all functions
             return
-        with suppress(RuntimeError, ValueError, TypeError, IndexError, KeyError), torch.no_grad():
+        with suppress(*_OURS_TO_BEAR), torch.no_grad():
             self._follow(name, function, args, kwargs, out)
 
     def _follow(self, name: str, function: Any, args: Args, kwargs: Kwargs, out: Any) -> None:
