@@ -11,6 +11,7 @@ BENCHMARKS = {  # name: module, and what it measures
     "memory": ("benchmarks.memory", "Measure the memory of one layer over a long text, on the CPU."),
     "watch": ("benchmarks.watch", "Time watched attention and models against unwatched ones."),
     "cut": ("benchmarks.cut", "Time a model with a head switched off against TransformerLens."),
+    "written": ("benchmarks.written", "Compare and time what heads write, and attribution, with TransformerLens."),
     "generate": ("benchmarks.generate", "Time text generation against transformers."),
     "train": ("benchmarks.train", "Time a training step against transformers' GPT-2."),
     "check": ("benchmarks.check.run", "Put known mistakes into right layers, and count how many `regard check` names."),

@@ -38,7 +38,7 @@ def run(
     results = harness.start("cut", command, setting.device, setting.as_json()) | {"cases": []}
     torch.manual_seed(setting.seed)
     model = twin(GPT(config).to(setting.device, setting.dtype)).eval()
-    lens, note = _lens(model)
+    lens, note = lens_of(model)
     for T in tokens:
         ids = torch.randint(0, config.vocab_size, (1, T), device=setting.device)
         calls = contenders(model, lens, ids, config)
@@ -106,7 +106,7 @@ def _logits(model: Any, ids: Tensor) -> Tensor:
     return logits
 
 
-def _lens(model: Any) -> tuple[Any, str]:
+def lens_of(model: Any) -> tuple[Any, str]:
     """TransformerLens's model with the same weights, or why there is none."""
     try:
         transformer_lens = import_module("transformer_lens")

@@ -28,6 +28,7 @@ RUNS = {
     "layer": ["--shape", "33,3,2,7", "--only", "regard,textbook layer,bare split"],
     "watch": ["--heads", "3x8", "--tokens", "37", "--case", "kernel", "--case", "model"],
     "cut": ["--tokens", "37"],
+    "written": ["--tokens", "37"],
     "generate": ["--prompt", "5", "--new", "3"],
     "train": ["--tokens", "13"],
 }

@@ -33,6 +33,10 @@ def effect(
         str | None, option("Rank by the log-probability of this token: tired, or the@4. [default: by the loss]")
     ] = None,
     to: options.To = "0",
+    by: Annotated[
+        str,
+        option("Make each cut and measure it (cut), or estimate all of them from one backward pass (gradient)."),
+    ] = "cut",
     every: options.All = False,
     output: Annotated[
         str | None, option("Write a figure: .svg, .png or .pdf. [default: none]", "--output", "-o")
@@ -49,6 +53,8 @@ def effect(
     check_max_tokens(max_tokens, least=2, why=": a token is predicted from those before it")
     chosen = read_heads("--heads", heads)
     value = read_to(to)
+    if by not in ("cut", "gradient"):
+        raise ValueError(f"--by {by} is not known; choose cut or gradient")
     if heads is not None and layers:
         raise ValueError(f"--heads {heads} cuts heads and --layers whole layers; leave one of them out")
     if as_json and every:
@@ -58,7 +64,7 @@ def effect(
     _check_quotes(texts or [])
     opened = open_texts([model], [read_text(one) for one in texts] if texts else [read_text(None)], max_tokens, device)
     try:
-        effects = measure_effects(opened, heads=chosen, layers="all" if layers else None, tokens=token, to=value)
+        effects = measure_effects(opened, heads=chosen, layers="all" if layers else None, tokens=token, to=value, by=by)
     except ValueError as error:
         if heads is None or not str(error).startswith("there is no"):
             raise
@@ -76,7 +82,7 @@ def effect(
     if as_json:
         print(effects.to_json())
     else:
-        _print(effects, model, texts or [], every, to, max_tokens)
+        _print(effects, model, texts or [], every, to, by, max_tokens)
     for line in written:
         print(f"\n  {line}", file=sys.stderr if as_json else sys.stdout)
     return effects
@@ -88,7 +94,9 @@ def _check_quotes(texts: Sequence[str]) -> None:
         raise ValueError(f'a text of several words needs quotes: regard effect "{" ".join(texts)}"')
 
 
-def _print(effects: Effects, model: str, texts: Sequence[str], every: bool, to: str, max_tokens: int | None) -> None:
+def _print(
+    effects: Effects, model: str, texts: Sequence[str], every: bool, to: str, by: str, max_tokens: int | None
+) -> None:
     from regard.show.terminal.heads import print_heads
 
     print(f"\n  {model}")
@@ -99,4 +107,5 @@ def _print(effects: Effects, model: str, texts: Sequence[str], every: bool, to: 
         same = partial(command_line, model=model, max_tokens=max_tokens)
         compared, again = same("compare", *texts), same("effect", *texts)
         print(f"\n  What changes without {worst.name}: {compared} --cut {worst.name}{mean}")
-        print(f"  As a figure:              {again}{mean} -o effect.svg")
+        estimated = "" if by == "cut" else f" --by {by}"
+        print(f"  As a figure:              {again}{mean}{estimated} -o effect.svg")

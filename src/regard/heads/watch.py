@@ -57,7 +57,9 @@ def watch(
     padding: (B, S) bool, True = a real token, or a dict of such by the names of modules. [default: the model's
         attention_mask]
     values: keep what each head hands over, `seen[0, 2].context`, (B, T, D); `cut(model, …, to=seen)` lets heads of
-        another run hand it over. Costs as much memory as q: B · T · E numbers a layer; a file has none of them.
+        another run hand it over. Then `seen[0, 2].written()`, `.written_norm` and `.logits(token)` are what it writes,
+        and `.ov` and `.qk` its two products. Costs as much memory as q: B · T · E numbers a layer, and time to find the
+        model's linear maps; a file has none of them.
         torch.nn takes no fast path meanwhile. [default: no]
 
     Inside `regard.cut`, in either order, heads are reported as the cut leaves them: a removed edge has weight 0, and a

@@ -7,6 +7,7 @@ from heads.made_calls import made_call
 from helpers import random_qkv
 from regard import attend_in_steps, causal
 from regard.heads.calls import edits
+from regard.heads.calls.basis import Basis, assumed
 from regard.heads.calls.edits import CallEdit, LayerEdit, PlacedEdit, Positions, RemovedEdges
 
 B, H, T, S, D = 2, 3, 5, 7, 4
@@ -97,6 +98,20 @@ def test_the_mean_is_over_the_real_tokens_of_all_texts():
     context = torch.randn(B, H, T, D)
     mean = context[:, 1][real].mean(0)
     torch.testing.assert_close(edit.replace_heads(context)[:, 1], mean.expand(B, T, D))
+
+
+@pytest.mark.parametrize("cut", [{"values": {1: 0}}, {"edges": [(None, 2, 1)], "heads": [1]}])
+def test_a_head_whose_place_is_assumed_is_not_cut(cut):
+    basis = Basis(heads=assumed("6 matrices are 3 heads for each of 2 texts"))
+    with pytest.raises(
+        ValueError, match=r"cannot cut a head of h\.0: where its heads are is assumed, .*6 matrices are 3"
+    ):
+        made(**cut, basis=basis)
+
+
+def test_edges_of_all_heads_are_removed_also_where_heads_are_assumed():
+    _, edit = made(edges=[(None, 2, 1)], basis=Basis(heads=assumed("6 matrices are 3 heads for each of 2 texts")))
+    assert edit.rows().tolist() == [2]
 
 
 def test_a_head_that_does_not_exist_is_named():

@@ -13,6 +13,7 @@ from torch import Tensor
 from regard.attention.call import QK, Call
 from regard.attention.masks import EVERYTHING, Mask
 from regard.heads.calls.basis import USUAL, Basis, How
+from regard.heads.calls.wiring import HeadWiring
 
 Value = TypeVar("Value")
 Args = tuple[Any, ...]  # what a model calls a function or a module with
@@ -79,6 +80,7 @@ class WatchedCall:
     origin: Origin = UNKNOWN_ORIGIN
     lse: Tensor | None = None  # (B, H, T), where the model's own kernel returned it
     context: Tensor | None = None  # (B, H, T, D), what each head handed over, where that was asked for
+    wiring: HeadWiring | None = None  # and the linear maps around it
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:

@@ -1,7 +1,8 @@
-"""What cuts change in one attention call: the edges that they remove, and what a head hands over instead.
+"""What cuts change in one attention call: the edges that they remove or replace, and what a head hands over instead.
 
-An edge is removed before the softmax, as by a mask, so only the rows of its queries are computed again. A head is
-replaced in the context, (B, H, T, D), that the model's own kernel returned.
+An edge is removed before the softmax, as by a mask, so only the rows of its queries are computed again. An edge that is
+replaced has its weight of another run, after the softmax; the query's other weights stay. A head is replaced in the
+context, (B, H, T, D), that the model's own kernel returned.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from torch import Tensor
 from regard.attention.call import Call
 from regard.attention.masks import Mask
 from regard.attention.routes import attend_rows
+from regard.heads.calls.basis import How
 from regard.heads.calls.call import WatchedCall, changed, names_in_short
 
 Value = int | float | str | Tensor  # what a head hands over: 0, "mean", or a tensor that broadcasts to (B, T, D)
@@ -48,6 +50,26 @@ class RemovedEdges(Mask):
         return "removed edges"
 
 
+class ReplacedEdges(NamedTuple):
+    """Some weights are those of another run: edge n is of query rows[n] and key cols[n] of this call."""
+
+    rows: Tensor  # (N,)
+    cols: list[int]
+    texts: list[slice]  # those of each edge
+    weights: list[Tensor]  # of each edge, (B or 1, H)
+    heads: list[int]  # that have the other weights
+
+    def put_into(self, weights: Tensor, rows: Tensor) -> Tensor:
+        """The weights of these rows, (B, H, R, S), with the edges in them."""
+        new, B = weights.clone(), len(weights)
+        places = _places(self.rows, rows).tolist()
+        for row, col, texts, value in zip(places, self.cols, self.texts, self.weights, strict=True):
+            if row >= 0:
+                there = value.expand(B, -1)[texts][:, self.heads].to(new)
+                new[texts, self.heads, row, col] = there
+        return new
+
+
 def _places(wanted: Tensor, present: Tensor) -> Tensor:
     """Where in `present` each number is; −1 where it is not."""
     size = int(max(wanted.max(), present.max())) + 1 if len(wanted) and len(present) else 1
@@ -63,8 +85,12 @@ class Positions(NamedTuple):
     key: int  # the position of its first key
 
 
+START = Positions(0, 0)
 # finds the edges of a call: (text, row, column), those that are in it; text None: all texts
 FindEdges = Callable[[WatchedCall, Positions], Sequence[tuple[int | None, int, int]]]
+# finds the queries of a call that are concerned: (B or 1, T) bool
+FindRows = Callable[[WatchedCall, Positions], Tensor]
+OtherWeights = Callable[[int, int], Tensor]  # of the edge (query, key) in another run, (B or 1, H)
 
 
 @dataclass(frozen=True)
@@ -76,10 +102,19 @@ class LayerEdit:
     find_edges: FindEdges | None = None
     edge_heads: Sequence[int] | None = None  # that lose the edges; None: all
     by_text: Sequence[Sequence[int]] | None = None  # the heads that are cut in each text; None: all, in all
+    find_rows: FindRows | None = None  # where heads hand over something else; None: everywhere
+    other_weights: OtherWeights | None = None  # replaces edges, which are removed otherwise
 
     def check(self, call: WatchedCall) -> None:
         """Raise ValueError where a head does not exist, or the batch is not the one that was to be cut."""
         B, H, _, _ = call.sizes
+        names_heads = self.values or self.edge_heads is not None
+        if names_heads and call.origin.basis.heads.how in (How.ASSUMED, How.UNKNOWN):
+            where = call.origin.module or "the model itself"
+            raise ValueError(
+                f"cannot cut a head of {where}: where its heads are is assumed, not known "
+                f"({call.origin.basis.heads.reason}); give the module the attribute num_heads"
+            )
         if self.by_text is not None and len(self.by_text) != B:
             raise ValueError(
                 f"layer {self.layer} attends in {B} texts, and the model was called with {len(self.by_text)}, each "
@@ -93,7 +128,7 @@ class LayerEdit:
 
     def removed(self, call: WatchedCall, positions: Positions) -> RemovedEdges | None:
         """The edges of this call that are removed."""
-        if self.find_edges is None:
+        if self.find_edges is None or self.other_weights is not None:
             return None
         B, H, _, _ = call.sizes
         edges = self.find_edges(call, positions)
@@ -105,13 +140,32 @@ class LayerEdit:
         heads = None if cut is None else torch.tensor([head in cut for head in range(H)], device=call.device)
         return RemovedEdges(rows, cols, None if in_all else texts, 1 if in_all else B, heads)
 
-    def hand_over(self, context: Tensor, call: WatchedCall) -> Tensor:
+    def replaced(self, call: WatchedCall, positions: Positions) -> ReplacedEdges | None:
+        """The edges of this call that have their weights of another run."""
+        edges = [] if self.find_edges is None or self.other_weights is None else self.find_edges(call, positions)
+        if self.other_weights is None or not edges:
+            return None
+        B, H, _, _ = call.sizes
+        weights = [self.other_weights(row + positions.query, col + positions.key) for _, row, col in edges]
+        if wrong := [one.shape for one in weights if one.shape not in {(1, H), (B, H)}]:
+            raise ValueError(
+                f"layer {self.layer} attends in {B} texts with {H} heads here, and in {wrong[0][0]} with {wrong[0][1]} "
+                "in the other run; give the report of as many texts"
+            )
+        texts = [slice(None) if text is None else slice(text, text + 1) for text, _, _ in edges]
+        heads = list(range(H)) if self.edge_heads is None else list(self.edge_heads)
+        rows = torch.tensor([row for _, row, _ in edges], device=call.device)
+        return ReplacedEdges(rows, [col for _, _, col in edges], texts, weights, heads)
+
+    def hand_over(self, context: Tensor, call: WatchedCall, positions: Positions = START) -> Tensor:
         """The context with this cut's values in place of its heads'; gradients reach the other heads only."""
         if not self.values:
             return context
         by_text = [list(self.values)] if self.by_text is None else self.by_text
         chosen = torch.tensor([[head in heads for head in range(context.shape[1])] for heads in by_text])
         chosen = chosen[:, :, None, None].to(context.device)  # (B or 1, H, 1, 1)
+        if self.find_rows is not None:
+            chosen = chosen & self.find_rows(call, positions)[:, None, :, None].to(context.device)
         if all(isinstance(value, (int, float)) and value == 0 for value in self.values.values()):
             return torch.where(chosen, context.new_zeros(()), context)  # keeps the kernel's strides
         values = torch.zeros_like(context)
@@ -175,16 +229,26 @@ class CallEdit:
         masks = [edit.removed(call, positions) for edit, call, positions in edits]
         self.masks = [mask for mask in masks if mask is not None]
         self.removed: Mask | None = reduce(and_, self.masks) if self.masks else None
+        replaced = [edit.replaced(call, positions) for edit, call, positions in edits]
+        self.replaced = [edges for edges in replaced if edges is not None]
 
     def rows(self) -> Tensor:
-        """(R,): the queries that lose an edge."""
-        rows: Tensor = torch.cat([mask.rows for mask in self.masks]).unique()
-        return rows
+        """(R,): the queries that lose an edge, or have another one."""
+        rows = [mask.rows for mask in self.masks] + [edges.rows for edges in self.replaced]
+        unique: Tensor = torch.cat(rows).unique()
+        return unique
+
+    def with_replaced(self, weights: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Weights, (B, H, R, S), with those edges of another run that are in these rows. [default: all rows]"""
+        rows = torch.arange(weights.shape[2], device=weights.device) if rows is None else rows
+        for edges in self.replaced:
+            weights = edges.put_into(weights, rows)
+        return weights
 
     def replace_heads(self, context: Tensor) -> Tensor:
         """(B, H, T, D), with other values where heads are cut."""
-        for edit, call, _ in self.edits:
-            context = edit.hand_over(context, call)
+        for edit, call, positions in self.edits:
+            context = edit.hand_over(context, call, positions)
         return context
 
     def replace_rows(self, context: Tensor, call: Call) -> Tensor:
@@ -196,9 +260,26 @@ class CallEdit:
         return self._with_rows(weights, call, 1)
 
     def _with_rows(self, whole: Tensor, call: Call, index: int) -> Tensor:
-        if self.removed is None:
+        if self.removed is None and not self.replaced:
             return whole
+        if self.replaced and call.dropout:
+            raise ValueError("dropout is on, so that weights of another run cannot take their place; call model.eval()")
         B, H, _, S = call.sizes
-        call, rows = changed(call, mask=call.mask & self.removed), self.rows()
-        parts = [attend_rows(call, some)[index] for some in rows.split(max(1, _WEIGHTS // max(B * H * S, 1)))]
+        call, rows = call if self.removed is None else changed(call, mask=call.mask & self.removed), self.rows()
+        parts = [self._rows(call, some)[index] for some in rows.split(max(1, _WEIGHTS // max(B * H * S, 1)))]
         return whole.clone().index_copy_(2, rows, torch.cat(parts, 2).to(whole.dtype))  # with the kernel's strides
+
+    def _rows(self, call: Call, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """The context and the weights of these rows, with the edges of another run."""
+        context, weights = attend_rows(call, rows)
+        if not self.replaced:
+            return context, weights
+        weights = self.with_replaced(weights, rows)
+        v = call.v.repeat_interleave(weights.shape[1] // call.v.shape[1], 1)
+        return weights @ v.to(weights.dtype), weights
+
+    def all_weights(self, call: Call) -> Tensor:
+        """(B, H, T, S), with all edges as they are now."""
+        call = call if self.removed is None else changed(call, mask=call.mask & self.removed)
+        rows = torch.arange(call.sizes[2], device=call.device)
+        return self._rows(call, rows)[1]

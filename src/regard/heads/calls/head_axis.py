@@ -36,6 +36,15 @@ class HeadAxis(NamedTuple):
         return self.axis != -3
 
     @property
+    def shares_axis(self) -> bool:
+        """Are texts and heads, several of both, in one axis, whose order is not to be seen in the call?"""
+        return self.split is not None and min(self.split) > 1
+
+    def keeps_order(self, axes: int) -> bool:
+        """Are texts, heads and queries of a tensor with so many axes in this order, when others are flattened?"""
+        return not self.reorders and not (self.shares_axis and axes == 4)
+
+    @property
     def unknown(self) -> str:
         """Why it is not known where the heads are; "" where it is."""
         return self.fact.reason if self.fact.how is How.UNKNOWN else ""

@@ -1,12 +1,14 @@
 """effect: what the absence of each head costs a language model.
 
-The same text is repeated in a batch, and each row has another head cut, so that a few forwards measure many heads.
+The same text is repeated in a batch, and each row has another head cut, so that a few forwards measure many heads. By
+gradient, one forward and one backward estimate all of them: see attribution.py.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -14,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.heads.calls.edits import LayerEdit, Value
+from regard.heads.change.attribution import estimate
 from regard.heads.change.cut import HeadNumber, Heads, To, handed_over, head_numbers
 from regard.heads.change.effects import Effects, Measured, load_effects
 from regard.heads.change.samples import Sample, Text, choose_tokens, encoder_of, read_samples, read_tokens
@@ -44,6 +47,7 @@ def effect(
     tokens: int | str | Sequence[int | str] | None = None,
     targets: Tensor | Sequence[Tensor] | None = None,
     to: To = 0,
+    by: str = "cut",
     tokenizer: Any = None,
     batch: int | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -69,6 +73,11 @@ def effect(
         for logits of a whole text, one class. [default: the next token, in causal models]
     to: what a cut head hands over: 0, "mean" (over the tokens of its text), a tensor (D,) or (T, D), {(layer, head):
         tensor}, or `seen` of another run: see regard.cut.
+    by: "cut": every cut is made, and what it costs is measured. [default]
+        "gradient": an estimate to first order, from one forward and one backward for each text: the gradient of the
+        loss times what the head would hand over less what it does (attribution patching). It holds where the change is
+        small; large effects, and heads that saturate, are off. There are no numbers for single tokens, and the
+        estimate of several heads is the sum of theirs.
     tokenizer: reads strings and names tokens. [default: model.tokenizer, if there is one]
     batch: how often a text is repeated in one forward, each time with another cut. [default: by size, as 256 MiB of
         logits allow; 4 GiB on a GPU]
@@ -81,6 +90,8 @@ def effect(
         raise ValueError(f"effect() takes a torch.nn.Module and this is a {type(model).__name__}; load the model first")
     check_initialised(model)
     check_whole(**({} if batch is None else {"batch": batch}))
+    if by not in ("cut", "gradient"):
+        raise ValueError(f'by={by!r} is not known; effects are measured by="cut", or estimated by="gradient"')
     reader = reader_of(model, tokenizer)
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     samples = read_samples(text, encoder_of(model, tokenizer), targets, device)
@@ -91,24 +102,25 @@ def effect(
         values = handed_over(list(dict.fromkeys(chain(*cuts))), to)
         texts = read_tokens(samples, reader)
         chosen = None if tokens is None else choose_tokens(tokens, samples, texts)
-        kind = device.type if device.type in _LOGITS else "cpu"
-        most_logits, most_tokens, changes = _LOGITS[kind], _TOKENS[kind], []
+        changes: list[Tensor] = []
+        totals: list[Tensor] = []  # by gradient
         for number, sample in enumerate(samples):
-            rows = batch or max(1, min(most_logits // (4 * sample.length * vocabulary), most_tokens // sample.length))
             own = _values_of_text(values, number, len(samples))
-            cut_losses = [losses[number].new_empty(0, sample.length)]
-            for at in range(0, len(cuts), rows):
-                some = cuts[at : at + rows]
-                with intercept(model, editor=_RowCuts(some, own)):
-                    logits = _logits(model, sample, len(some))
-                cut_losses.append(_losses(logits, sample))
-                if progress is not None:
-                    progress(number * len(cuts) + at + len(some), len(samples) * len(cuts))
-            changes.append(torch.cat(cut_losses) - losses[number])
+            if by == "gradient":
+                run = partial(_losses_of, model, sample)
+                totals.append(estimate(model, run, own, sizes, cuts, None if chosen is None else chosen[number]))
+                changes.append(losses[number].new_full((len(cuts), sample.length), torch.nan))
+            else:
+                rows = batch or _rows_at_once(device, sample.length, vocabulary)
+                advance = None if progress is None else partial(_advance, progress, number, len(cuts), len(samples))
+                changes.append(_cut_losses(model, sample, cuts, own, rows, advance) - losses[number])
+            if progress is not None:
+                _advance(progress, number, len(cuts), len(samples), len(cuts))
     words = "what they did in another run" if isinstance(to, Seen) else str(to)
     words = "given values" if isinstance(to, (Tensor, Mapping)) else words
+    words += ", estimated by the gradient" if by == "gradient" else ""
     roles = {key: one.role.name for key, one in seen.portraits().items()}
-    return Effects(Measured(cuts, losses, changes, chosen, sizes, roles, texts, words))
+    return Effects(Measured(cuts, losses, changes, chosen, sizes, roles, texts, words, totals or None))
 
 
 def _uncut(model: nn.Module, samples: Sequence[Sample], tokenizer: Any) -> tuple[Seen, list[Tensor], int]:
@@ -134,6 +146,36 @@ def _uncut(model: nn.Module, samples: Sequence[Sample], tokenizer: Any) -> tuple
     return seen, losses, int(logits.shape[-1])
 
 
+def _cut_losses(
+    model: nn.Module,
+    sample: Sample,
+    cuts: Sequence[Group],
+    values: Mapping[HeadNumber, Value],
+    rows: int,
+    advance: Callable[[int], None] | None,
+) -> Tensor:
+    """(N, T): the losses of a text with each cut, so many at once; advance: called with how many are done."""
+    losses = [torch.empty(0, sample.length, dtype=torch.float64)]
+    for at in range(0, len(cuts), rows):
+        if advance is not None and at:
+            advance(at)
+        some = cuts[at : at + rows]
+        with intercept(model, editor=_RowCuts(some, values)):
+            logits = _logits(model, sample, len(some))
+        losses.append(_losses(logits, sample))
+    return torch.cat(losses)
+
+
+def _rows_at_once(device: torch.device, length: int, vocabulary: int) -> int:
+    """How many texts of this length one forward takes."""
+    kind = device.type if device.type in _LOGITS else "cpu"
+    return max(1, min(_LOGITS[kind] // (4 * length * vocabulary), _TOKENS[kind] // length))
+
+
+def _advance(progress: Callable[[int, int], None], text: int, cuts: int, texts: int, done: int) -> None:
+    progress(text * cuts + done, texts * cuts)
+
+
 class _RowCuts:
     """Another cut in each text of a batch: an editor, see edits.py."""
 
@@ -149,6 +191,11 @@ class _RowCuts:
         if not heads:
             return None
         return LayerEdit(layer, {head: self.values[layer, head] for head in heads}, by_text=by_text)
+
+
+def _losses_of(model: nn.Module, sample: Sample) -> Tensor:
+    """(T,): the losses of one forward, with gradients."""
+    return _losses(_logits(model, sample, 1), sample)[0]
 
 
 def _losses(logits: Tensor, sample: Sample) -> Tensor:

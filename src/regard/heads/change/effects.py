@@ -40,6 +40,8 @@ class Measured:
     roles: Mapping[HeadNumber, str]
     texts: Sequence[TextTokens] | None  # the tokens of each text, where they are known
     to: str  # what cut heads handed over, in words
+    totals: Sequence[Tensor] | None = None  # (N, 2) for each text, where only the mean loss and that of chosen tokens
+    # were estimated; the changes are NaN then
 
 
 @dataclass(frozen=True)
@@ -97,8 +99,13 @@ class Effects(ShownAsTable):
         for place, heads in enumerate(measured.cuts):
             per_token = [changes[place] for changes in measured.changes]
             chosen = [] if measured.chosen is None else zip(per_token, measured.chosen, strict=True)
-            loss = _mean_and_noise([float(one[~one.isnan()].mean()) for one in per_token])
-            logprob = _mean_and_noise([-float(one[list(places)].mean()) for one, places in chosen])
+            if measured.totals is None:
+                losses = [float(one[~one.isnan()].mean()) for one in per_token]
+                drops = [-float(one[list(places)].mean()) for one, places in chosen]
+            else:
+                losses = [float(one[place, 0]) for one in measured.totals]
+                drops = [-float(one[place, 1]) for one in measured.totals] if measured.chosen is not None else []
+            loss, logprob = _mean_and_noise(losses), _mean_and_noise(drops)
             role = measured.roles.get(heads[0], "") if len(heads) == 1 else ""
             result[heads] = Effect(self._name(heads), heads, role, *loss, *logprob, per_token)
         return result
@@ -188,6 +195,7 @@ class Effects(ShownAsTable):
             "texts": None if measured.texts is None else [checks.plain_text(text) for text in measured.texts],
             "losses": [_plain_numbers(one) for one in measured.losses],
             "changes": [[_plain_numbers(row) for row in one] for one in measured.changes],
+            "totals": None if measured.totals is None else [list(map(_plain_numbers, one)) for one in measured.totals],
         }
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -232,7 +240,17 @@ def _checked(document: dict[str, Any]) -> Measured:
     roles = {_head((layer, head), heads): role for layer, head, role in document["roles"]}
     to = document["to"]
     require(all(map(checks.short_text, (*roles.values(), to))), "a role, or what was handed over, is no short text")
-    return Measured(cuts, [one[0] for one in numbers], [one[1:] for one in numbers], chosen, heads, roles, texts, to)
+    totals = _checked_totals(document.get("totals"), len(cuts), len(numbers))
+    before, changes = [one[0] for one in numbers], [one[1:] for one in numbers]
+    return Measured(cuts, before, changes, chosen, heads, roles, texts, to, totals)
+
+
+def _checked_totals(totals: Any, cuts: int, texts: int) -> list[Tensor] | None:
+    """(N, 2) for each text, where the effects were estimated; files of earlier versions have none."""
+    if totals is None:
+        return None
+    require(len(totals) == texts and all(len(row) == 2 for one in totals for row in one), "estimates do not fit")
+    return [_numbers([[None, None], *one], cuts, f"the estimates of text {i}")[1:] for i, one in enumerate(totals)]
 
 
 def _checked_texts(document: dict[str, Any], sizes: list[int]) -> tuple[Any, list[TextTokens] | None]:

@@ -22,16 +22,18 @@ from torch import Tensor, nn
 
 from regard.attention.call import Call
 from regard.attention.masks import Mask
-from regard.heads.calls.call import Args, Kwargs, WatchedCall
+from regard.heads.calls.call import Args, Kwargs, OwnWeights, WatchedCall, changed
 from regard.heads.calls.edits import CallEdit, Editor, LayerEdit
 from regard.heads.calls.head_axis import HeadAxis, find_head_axis
 from regard.heads.calls.score_origin import Memory
 from regard.heads.inputs.model_inputs import InputTracker
 from regard.heads.inputs.user_texts import Given
 from regard.heads.intercept import flex, functorch, paths, regard_attention, sdpa, torch_nn  # noqa: F401  all paths
+from regard.heads.intercept.linear_paths import LinearPaths
 from regard.heads.intercept.paths import AROUND_FORWARD, FunctionMode, OwnComputation, current_interceptor
 from regard.heads.intercept.softmax import SoftmaxTracker, report_softmax
 from regard.heads.intercept.watched_model import Callback, Forwards, WatchedModel
+from regard.heads.intercept.weight_uses import WeightUses
 from regard.traces.failures import explain_call
 
 INTERCEPTED = (
@@ -39,6 +41,7 @@ INTERCEPTED = (
     "and softmax over the last axis of a (…, T, S) tensor followed by a matrix product"
 )
 OTHERWISE = "Attention that is written otherwise is seen once it calls one of these"
+USUAL_AXIS = HeadAxis()
 _VMAPPED = "it runs in torch.vmap, where one tensor stands for many; call the model with a batch instead"
 
 
@@ -108,12 +111,16 @@ class Interceptor:
         self.multihead: torch_nn.MultiheadShape | None = None  # inside F.multi_head_attention_forward
         self.pending: flex.FlexSinks | None = None  # a call that is not reported yet, as its weights may change
         self.softmaxes = SoftmaxTracker(partial(report_softmax, self), lambda: self.running[0].calls[-1].name)
+        self.linear_paths = LinearPaths(self.module_name)
+        self.weight_uses = WeightUses(self.softmaxes._softmax_of)
         self.mode = FunctionMode(self)
 
     def find_running(self) -> None:
         """Models have started or stopped to run."""
         self.running = [model for model in self.models if model.calls]
         self.leaves = {key for model in self.running for key in model.leaves}
+        self.linear_paths.is_on = self.needs_contexts and not functorch.is_active()
+        self.weight_uses.is_on = any(model.editor is not None for model in self.running)
         self.softmaxes.keep_scores = any(m.editor is not None and m.editor.removes_edges for m in self.running)
 
     def call_module(self, original: Any, module: nn.Module, args: Args, kwargs: Kwargs) -> Any:
@@ -142,6 +149,8 @@ class Interceptor:
             self._leave(entered, output)
             if is_outermost:
                 self.softmaxes.forget()
+                self.weight_uses.forget()
+                self.linear_paths.forget()
                 for model in entered if output is not None else ():
                     model.warn_of_refused()
 
@@ -151,6 +160,8 @@ class Interceptor:
                 blocks.enter_context(block(self))
             blocks.enter_context(self.mode_for(module))
             output = original(module, *args, **kwargs)
+            self.linear_paths.leave(output, 1)
+            self.linear_paths.check_proven()
             for lost in self.softmaxes.lost.values():  # over scores, and multiplied with no values that were understood
                 for model in self.running:
                     model.refuse(lost.reason, lost.module)
@@ -188,6 +199,8 @@ class Interceptor:
         """These models' innermost module is done."""
         if self.pending is not None and models and self.pending.depth >= len(models[0].calls):
             self.report_pending()
+        if self.linear_paths.is_on and models:
+            self.linear_paths.leave(output, len(models[0].calls))
         for model in models:
             if pieces := model.calls[-1].pieces:
                 with OwnComputation(self, pieces[-1][0].device.type), torch.no_grad():
@@ -221,7 +234,7 @@ class Interceptor:
         edits = [(model, edit) for model in self.running if (edit := model.edit(part)) is not None]
         if edits and is_recomputed():
             raise ValueError(
-                f"the attention in {self._module_name()} runs in torch.utils.checkpoint, which computes it again in "
+                f"the attention in {self.module_name()} runs in torch.utils.checkpoint, which computes it again in "
                 "backward, uncut; switch gradient checkpointing off to cut it"
             )
         return edits
@@ -239,7 +252,12 @@ class Interceptor:
         with OwnComputation(self, call.device.type), torch.no_grad():
             return CallEdit([model.place(edit, call) for model, edit in edits])
 
-    def finish(self, call: WatchedCall, edit: CallEdit | None, out: Tensor) -> Tensor:
+    def prove_order(self, axis: HeadAxis, context: Tensor) -> None:
+        """Heads were cut: where texts and heads are in one axis, their order must show in what the model does next."""
+        if axis.shares_axis and self.multihead is None:
+            self.linear_paths.prove(context)
+
+    def finish(self, call: WatchedCall, edit: CallEdit | None, out: Tensor, axis: HeadAxis = USUAL_AXIS) -> Tensor:
         """Change the output of a call, and report the call. `out` has as many numbers as (B, H, T, D), in this order.
 
         Edges are removed here where the call has values; otherwise that was done before.
@@ -253,14 +271,27 @@ class Interceptor:
             context = out.reshape(*call.sizes[:3], out.shape[-1])
             removed = None
             if edit is not None:
+                if edit.replaced and not isinstance(call.attention, Call):
+                    raise ValueError("its values are not known, so that edges of another run cannot be put in")
                 if isinstance(call.attention, Call):
                     removed, context = edit.removed, edit.replace_rows(context, call.attention)
                 context = edit.replace_heads(context)
+                self.prove_order(axis, context)
                 out = context.reshape(out.shape)
-        self.report(call.detached(), removed, context)
+            values = call.attention.v if isinstance(call.attention, Call) else None
+            if edit is not None and edit.replaced and isinstance(call.attention, Call):  # weights that no q · k gives
+                own = OwnWeights(edit.all_weights(call.attention).detach(), call.attention.mask)
+                call, removed = changed(call, attention=own, lse=None), None
+        self.report(call.detached(), removed, context, values)
         return out
 
-    def report(self, call: WatchedCall, removed: Mask | None = None, context: Tensor | None = None) -> None:
+    def report(
+        self,
+        call: WatchedCall,
+        removed: Mask | None = None,
+        context: Tensor | None = None,
+        values: Tensor | None = None,
+    ) -> None:
         """Pass a call to the running models."""
         if self.is_vmapped():
             return
@@ -268,6 +299,9 @@ class Interceptor:
             call, context = functorch.plain(call), functorch.plain(context)
         call = self._with_extra_keys(call)
         with OwnComputation(self, call.device.type), functorch.off(), torch.no_grad():
+            if self.linear_paths.is_on and context is not None:
+                depth = len(self.running[0].calls)
+                call = changed(call, wiring=self.linear_paths.attend(call, values, context, depth))
             for model in self.running:
                 model.report(call, removed, context)
 
@@ -276,7 +310,7 @@ class Interceptor:
         if not functorch.is_vmapped():
             return False
         if self.edits():
-            raise ValueError(f"cannot cut the attention in {self._module_name()}: {_VMAPPED}")
+            raise ValueError(f"cannot cut the attention in {self.module_name()}: {_VMAPPED}")
         self.refuse(_VMAPPED)
         return True
 
@@ -288,7 +322,7 @@ class Interceptor:
     def refuse(self, reason: str) -> None:
         """The attention that is running is not reported, and cannot be cut."""
         if any(model.editor is not None and model.editor.everywhere for model in self.running):
-            raise ValueError(f"cannot cut the attention in {self._module_name()}: {reason}")
+            raise ValueError(f"cannot cut the attention in {self.module_name()}: {reason}")
         for model in self.running:
             model.refuse(reason)
 
@@ -304,9 +338,10 @@ class Interceptor:
         try:
             yield
         except (ValueError, RuntimeError, TypeError, IndexError) as error:
-            raise ValueError(f"cannot {verb} the attention in {self._module_name()}: {error}") from error
+            raise ValueError(f"cannot {verb} the attention in {self.module_name()}: {error}") from error
 
-    def _module_name(self) -> str:
+    def module_name(self) -> str:
+        """The name of the module that runs."""
         return self.running[0].calls[-1].name or "the model itself"
 
 

@@ -74,7 +74,7 @@ class FunctionMode(TorchFunctionMode):
         self.interceptor = interceptor
         self.is_on = False  # is it on torch's stack?
         softmaxes = interceptor.softmaxes
-        self._followed = softmaxes.tracked, softmaxes.scores.alive, softmaxes.lost
+        self._followed = softmaxes.tracked, softmaxes.scores.alive, softmaxes.lost, interceptor.weight_uses.derived
 
     def __torch_function__(self, func: Any, types: Any, args: Args = (), kwargs: Kwargs | None = None) -> Any:
         name, kwargs = _name_of(func), kwargs or {}
@@ -92,8 +92,8 @@ class FunctionMode(TorchFunctionMode):
     @property
     def follows_nothing(self) -> bool:
         """Is there no tensor whose way through the model matters?"""
-        tracked, scores, lost = self._followed
-        return not (tracked or scores or lost or self.interceptor.pending is not None)
+        (tracked, scores, lost, derived), inside = self._followed, self.interceptor
+        return not (tracked or scores or lost or derived or inside.pending is not None or inside.linear_paths.is_on)
 
     @property
     def may_be_off(self) -> bool:
@@ -121,13 +121,19 @@ class FunctionMode(TorchFunctionMode):
         self.is_on = on
 
     def _run(self, name: str, func: Any, args: Args, kwargs: Kwargs) -> Any:
-        handler, softmaxes = HANDLERS.get(name), self.interceptor.softmaxes
+        handler, softmaxes, uses = HANDLERS.get(name), self.interceptor.softmaxes, self.interceptor.weight_uses
+        if uses.is_on:
+            uses.check(name, args, kwargs)
         if handler is not None:
             out = handler(self.interceptor, func, args, kwargs)
         else:
             out = func(*args, **kwargs)
             if softmaxes.lost and isinstance(out, Tensor):
                 softmaxes.pass_on(name, args, kwargs)
+        if uses.is_on:
+            uses.follow(name, args, kwargs, out)
+        if (linear := self.interceptor.linear_paths).is_on:
+            linear.follow(name, func, args, kwargs, out)
         if softmaxes.scores.alive:
             softmaxes.scores.follow(name, args, kwargs, out)
         if self.interceptor.pending is not None:

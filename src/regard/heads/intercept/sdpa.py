@@ -255,7 +255,7 @@ def report_sdpa(interceptor: Interceptor, function: Any, args: Args, kwargs: Kwa
         if unknown:
             interceptor.refuse(unknown)
             return out
-        if axis.reorders and (edits or interceptor.needs_contexts):
+        if (edits or interceptor.needs_contexts) and not axis.keeps_order(query.dim()):
             raise ValueError("its heads are not in the axis before the queries, where they can be reached")
-        call = sdpa_call(args, kwargs, lse, axis, live=bool(edits))
-    return interceptor.finish(call, interceptor.edit_of(call, edits), out)
+        call = sdpa_call(args, kwargs, lse, axis, live=bool(edits) or interceptor.needs_contexts)
+    return interceptor.finish(call, interceptor.edit_of(call, edits), out, axis)

@@ -21,10 +21,11 @@ from regard.heads.calls.head_axis import HeadAxis, declared_heads
 from regard.heads.calls.same_keys import fingerprint_of_values
 from regard.heads.calls.score_origin import ScoreOrigins, learned
 from regard.heads.calls.visibility import reach_of
+from regard.heads.calls.wiring import version_of
 from regard.heads.inputs.positions import OF_FEATURES, are_features
 from regard.heads.intercept import functorch, tracked_softmax
 from regard.heads.intercept.paths import OwnComputation, handles
-from regard.heads.intercept.tracked_softmax import SoftmaxSource, TrackedSoftmax, WeightedProduct, as_tuple, version_of
+from regard.heads.intercept.tracked_softmax import SoftmaxSource, TrackedSoftmax, WeightedProduct, as_tuple
 from regard.support.hidden_scores import may_see
 
 if TYPE_CHECKING:
@@ -330,6 +331,17 @@ def _find_heads(interceptor: Interceptor, softmax: TrackedSoftmax) -> tuple[Head
     return axis, softmax.unknown or axis.unknown or softmax.refusal
 
 
+def _values_by_head(values: Tensor | None, axis: HeadAxis, sizes: tuple[int, int, int, int]) -> Tensor | None:
+    """(B, H, S, D), or with fewer heads that are shared, where the values have the axes of the weights."""
+    B, H, _, S = sizes
+    if values is None or values.dim() < 3 or values.shape[-2] != S:
+        return None
+    if values.dim() == 3 and values.shape[0] == B * H and not axis.reorders:
+        return values.view(*(axis.split or (B, H)), *values.shape[1:])
+    by_head = values if values.dim() == 4 and axis.split is None and not axis.reorders else axis.apply(values)
+    return by_head if by_head.shape[0] == B and H % by_head.shape[1] == 0 else None
+
+
 def report_softmax(interceptor: Interceptor, softmax: TrackedSoftmax, product: WeightedProduct) -> Tensor:
     """A softmax was multiplied with values."""
     if interceptor.is_vmapped():
@@ -351,10 +363,15 @@ def report_softmax(interceptor: Interceptor, softmax: TrackedSoftmax, product: W
     with OwnComputation(interceptor, call.device.type), interceptor.errors_naming_the_module(verb):
         rows = product.rows(softmax, axis)
         if edit is not None:
+            interceptor.weight_uses.confirm(softmax, interceptor.module_name())
             if edit.removed is not None:
                 own, out = tracked_softmax.without_edges(edit, own, softmax, product, rows, axis)
-                call = changed(call, attention=own)
+            if edit.replaced:
+                own, out = tracked_softmax.with_other_edges(edit, own, softmax, product, rows, axis)
+            call = changed(call, attention=own)
             out = product.with_context(out, rows, edit.replace_heads(product.context(out, rows)))
         context = product.context(out, rows)
-    interceptor.report(call, None, context)
+        if edit is not None:
+            interceptor.prove_order(axis, context)
+    interceptor.report(call, None, context, _values_by_head(product.values, axis, own.sizes))
     return out

@@ -23,6 +23,7 @@ from regard.heads.calls.call import Args, Kwargs, OwnWeights, changed
 from regard.heads.calls.edits import CallEdit
 from regard.heads.calls.head_axis import HeadAxis
 from regard.heads.calls.score_origin import Memory
+from regard.heads.calls.wiring import version_of
 from regard.support.hidden_scores import may_see
 
 DIVIDE = ("div", "div_", "divide", "divide_", "true_divide", "__truediv__", "__itruediv__")
@@ -212,11 +213,6 @@ class TrackedSoftmax:
         return before_dropout.detach(), multiplied
 
 
-def version_of(tensor: Tensor) -> int:
-    """How often the tensor was written over; inference tensors do not count."""
-    return 0 if tensor.is_inference() else tensor._version
-
-
 def as_tuple(out: Any) -> tuple[Tensor, ...]:
     """What a slicing function returned: one tensor or several."""
     return (out,) if isinstance(out, Tensor) else tuple(out)
@@ -355,3 +351,14 @@ def without_edges(
     out = product.run(product.with_weights(softmax, rows, chosen, multiplied))
     kept = own.weights.index_copy(2, chosen, weights[:, :, chosen].to(own.weights.dtype))
     return changed(own, weights=kept), out
+
+
+def with_other_edges(
+    edit: CallEdit, own: OwnWeights, softmax: TrackedSoftmax, product: WeightedProduct, rows: Tensor, axis: HeadAxis
+) -> tuple[OwnWeights, Tensor]:
+    """The same with weights of another run in place of some."""
+    if softmax.after_dropout or edit.removed is not None:
+        raise ValueError("edges of another run cannot be put in while dropout is on, or while others are removed")
+    live = edit.with_replaced(axis.apply(softmax.restore(product.tensor)))
+    out = product.run(product.with_weights(softmax, rows, edit.rows(), live))
+    return changed(own, weights=edit.with_replaced(own.weights)), out

@@ -76,7 +76,8 @@ class WatchedModel:
         self.callback, self.inputs, self.editor, self.contexts = callback, inputs, editor, contexts
         self.calls = inputs.calls
         self.refused: dict[str, list[str]] = {}  # modules whose attention is not reported, by reason
-        self.uncuttable = ""  # why a cut that was made was none
+        self.uncuttable = ""  # why a cut that was made was none, or not whole
+        self.cut: set[str] = set()  # modules whose attention was cut in this forward
         self._warned: set[str] = set()
         self._heads: dict[int, int | None] = {}  # by id() of the module
         self.forwards = Forwards()
@@ -110,6 +111,7 @@ class WatchedModel:
             self.forwards.count += 1
             self.layer = 0
             self.times.clear()
+            self.cut.clear()
         self.inputs.enter(known[0], args, kwargs, known[1])
         return True
 
@@ -134,6 +136,8 @@ class WatchedModel:
         if name is None:
             name = self._name("")
             self.calls[-1].is_refused = True
+        if name in self.cut:
+            self.uncuttable = _in_part(name, reason)
         if not any(name in names for names in self.refused.values()):
             self.refused.setdefault(reason, []).append(name)
 
@@ -161,7 +165,12 @@ class WatchedModel:
 
     def place(self, edit: LayerEdit, call: WatchedCall) -> PlacedEdit:
         """The edit with the call, annotated."""
-        call = self.inputs.annotate(call, self._name(call.origin.module))
+        name = self._name(call.origin.module)
+        for reason, names in self.refused.items():
+            if name in names:
+                raise ValueError(_in_part(name, reason))
+        self.cut.add(name)
+        call = self.inputs.annotate(call, name)
         if not self.inputs.is_whole(call):
             self.calls[-1].is_cut = True
         return PlacedEdit(edit, call, self.inputs.positions(call))
@@ -202,6 +211,11 @@ class WatchedModel:
 
     def _name(self, part: str) -> str:
         return ".".join(name for name in (self.calls[-1].name, part) if name)
+
+
+def _in_part(name: str, reason: str) -> str:
+    where = name or "the model itself"
+    return f"cannot cut the attention in {where}, as a part of it is not understood: {reason}"
 
 
 def is_leaf(module: nn.Module) -> bool:

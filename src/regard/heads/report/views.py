@@ -19,6 +19,7 @@ from regard.heads.measure.registry import BY_NAME, COLUMNS, ROWS, Statistic, exp
 from regard.heads.report.record import Record, inside
 from regard.heads.report.roles import Role, Tally
 from regard.heads.report.texts import find_word, texts_of
+from regard.heads.report.written import WrittenHead, WrittenView
 from regard.support.drawing import ShownAsWidget, as_figure
 from regard.support.tokens import TextTokens
 
@@ -41,7 +42,7 @@ def basis_of(record: Record) -> Basis:
     return next((basis for basis in bases if basis.marks), bases[0])
 
 
-class _View(ShownAsWidget):
+class _View(WrittenView, ShownAsWidget):
     """What a layer and a head have in common: every statistic of the registry by its name, exact weights on demand.
 
     *H in the shapes is the axis of heads, which a head does not have.
@@ -156,7 +157,7 @@ for _name in (*ROWS, *COLUMNS):
     setattr(_View, _name, _property(BY_NAME[_name]))
 
 
-class Head(_View):
+class Head(_View, WrittenHead):
     """One head: `seen[5, 1]`. Statistics are (B, T), those of keys (B, S)."""
 
     def __init__(self, record: Record, layer: int, seen: Seen, head: int) -> None:

@@ -72,13 +72,14 @@ def _rows(effects: Effects, shown: Sequence[Effect]) -> tuple[list[str], list[li
     chosen, several = effects.measured.chosen is not None, len(effects.measured.losses) > 1
     has_roles = any(one.role for one in shown)
     columns = ["head" if has_roles else "cut", *["role"] * has_roles, *["log p"] * chosen, "loss"]
-    columns += ["noise"] * several + ["costs most"]
+    by_token = effects.measured.totals is None
+    columns += ["noise"] * several + ["costs most"] * by_token
     rows: list[list[Cell]] = []
     for one in shown:
         numbers: list[Cell] = [*[Signed(one.logprob)] * chosen, Signed(one.loss)]
         noise = one.logprob_noise if chosen else one.noise
         noisy: list[Cell] = [f"± {noise:.2f}{' ≈ 0' if one.is_noise else ''}"] * several
-        rows.append([one.name, *[one.role] * has_roles, *numbers, *noisy, _worst(effects, one)])
+        rows.append([one.name, *[one.role] * has_roles, *numbers, *noisy, *[_worst(effects, one)] * by_token])
     return columns, rows
 
 

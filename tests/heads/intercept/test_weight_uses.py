@@ -1,0 +1,165 @@
+"""A cut is whole or refused: weights that are multiplied a second time, in whatever way, are found."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import regard
+
+B, T, H, D = 2, 7, 3, 5
+E = H * D
+
+
+class Twice(nn.Module):
+    """Attention whose context is a function of the weights, the values and a table; `use` names it."""
+
+    num_heads = H
+
+    def __init__(self, use):
+        super().__init__()
+        torch.manual_seed(3)
+        self.use = use
+        self.q, self.k, self.v, self.v2, self.o = (nn.Linear(E, E) for _ in range(5))
+        self.table = nn.Parameter(torch.randn(T, T, D))
+
+    def forward(self, x):
+        q, k, v, v2 = (one(x).unflatten(-1, (H, D)).transpose(1, 2) for one in (self.q, self.k, self.v, self.v2))
+        w = (q @ k.mT / D**0.5).softmax(-1)
+        return self.o(self.use(w, v, v2, self.table).transpose(1, 2).flatten(2))
+
+
+def relative(w, r):
+    return torch.einsum("bhts,tsd->bhtd", w, r)
+
+
+SECOND = {
+    "two values": (lambda w, v, v2, r: w @ v + w @ v2, "matmul"),
+    "relative values after": (lambda w, v, v2, r: w @ v + relative(w, r), "einsum"),
+    "relative values before": (lambda w, v, v2, r: relative(w, r) + w @ v, "einsum"),
+    "a sum of products": (lambda w, v, v2, r: w @ v + (w[..., None] * r).sum(-2), "mul"),
+    "a sum of products before": (lambda w, v, v2, r: (w[..., None] * r).sum(-2) + w @ v, "mul"),
+    "a linear map": (lambda w, v, v2, r: w @ v + F.linear(w, r[0].T), "linear"),
+    "weights picked out": (lambda w, v, v2, r: w.flip(-1).roll(1, -1) @ v2 + w @ v, "matmul"),
+    "a part of them": (lambda w, v, v2, r: w @ v + w[..., :4] @ v2[..., :4, :], "matmul"),
+    "their mean": (lambda w, v, v2, r: w @ v + w.mean(1, keepdim=True) @ v2, "matmul"),
+    "a number for each query": (lambda w, v, v2, r: w @ v + (w * r[..., 0]).sum(-1, keepdim=True), "add"),
+    "the batch": (
+        lambda w, v, v2, r: (w.flatten(0, 1).bmm(v.flatten(0, 1)) + w.flatten(0, 1).bmm(v2.flatten(0, 1))).view_as(v),
+        "bmm",
+    ),
+}
+
+
+@pytest.mark.parametrize("cut", [{"heads": (0, 1)}, {"heads": (0, 1), "edges": [(3, 1)]}, {"edges": [(3, 1)]}])
+@pytest.mark.parametrize("name", SECOND)
+def test_weights_that_are_multiplied_a_second_time_are_not_cut(name, cut):
+    use, function = SECOND[name]
+    model, x = Twice(use), torch.randn(B, T, E)
+    message = rf"cannot cut the attention in the model itself: its weights are multiplied a second time, by {function},"
+    with torch.no_grad(), pytest.raises(ValueError, match=message), regard.cut(model, **cut):
+        model(x)
+
+
+def test_a_second_softmax_that_is_not_understood_makes_a_cut_refuse():
+    def use(w, v, v2, r):
+        return F.scaled_dot_product_attention(v, v2, v) + relative(w, r)
+
+    model = Twice(use)
+    message = r"cannot cut the attention in the model itself, as a part of it is not understood: its softmax"
+    with torch.no_grad(), pytest.raises(ValueError, match=message), regard.cut(model, (0, 1)):
+        model(torch.randn(B, T, E))
+
+
+def test_weights_that_are_only_read_are_cut_as_before():
+    read = []
+
+    def use(w, v, v2, r):
+        read.extend([w.mean(1), -(w * w.clamp_min(1e-9).log()).sum(-1), torch.stack([w, w]), w.topk(2).values])
+        context = w @ v
+        read.extend([w.amax(-1), w.detach().clone() / 2])
+        return context
+
+    model, x = Twice(use), torch.randn(B, T, E)
+    without = Twice(use)
+    without.o.weight.data[:, D : 2 * D] = 0
+    with torch.no_grad(), regard.cut(model, (0, 1)):
+        torch.testing.assert_close(model(x), without(x))
+
+
+def test_heads_in_a_loop_are_cut_each_by_itself():
+    model, x = Twice(lambda w, v, v2, r: torch.stack([w[:, h] @ v[:, h] for h in range(H)], 1)), torch.randn(B, T, E)
+    with torch.no_grad(), regard.watch(model) as seen:
+        model(x)
+    head = (0, 1) if len(seen) == 1 else (1, 0)  # joined, or a layer for each
+    without = Twice(model.use)
+    without.o.weight.data[:, D : 2 * D] = 0
+    with torch.no_grad(), regard.cut(model, head):
+        torch.testing.assert_close(model(x), without(x))
+
+
+# texts and heads in one axis
+
+
+class OneAxis(nn.Module):
+    """Attention over (N, T, D) with texts and heads in one axis, in either order; by SDPA or written out."""
+
+    num_heads = H
+
+    def __init__(self, heads_first, sdpa, change=lambda c: c, project=True):
+        super().__init__()
+        torch.manual_seed(3)
+        self.q, self.k, self.v, self.o = (nn.Linear(E, E) for _ in range(4))
+        self.heads_first, self.sdpa, self.change, self.project = heads_first, sdpa, change, project
+
+    def split(self, x):
+        if self.heads_first:
+            return torch.cat(x.split(D, -1), 0)
+        return x.unflatten(-1, (H, D)).transpose(1, 2).flatten(0, 1)
+
+    def forward(self, x):
+        q, k, v = (self.split(one(x)) for one in (self.q, self.k, self.v))
+        context = F.scaled_dot_product_attention(q, k, v) if self.sdpa else (q @ k.mT / D**0.5).softmax(-1) @ v
+        if self.heads_first:
+            joined = torch.cat(context.split(len(x), 0), -1)
+        else:
+            joined = context.unflatten(0, (-1, H)).transpose(1, 2).flatten(2)
+        return self.o(self.change(joined)) if self.project else joined
+
+
+@pytest.mark.parametrize("sdpa", [True, False])
+@pytest.mark.parametrize("heads_first", [True, False])
+@torch.no_grad()
+def test_a_head_in_an_axis_with_the_texts_is_cut_where_its_order_is_proven_or_not_at_all(heads_first, sdpa):
+    model, without, x = OneAxis(heads_first, sdpa), OneAxis(heads_first, sdpa), torch.randn(B, T, E)
+    without.o.weight[:, D : 2 * D] = 0
+    out, refusal = None, ""
+    try:
+        with regard.cut(model, (0, 1)):
+            out = model(x)
+    except ValueError as error:
+        refusal = str(error)
+    if refusal:
+        assert heads_first
+        assert "cannot cut" in refusal
+    else:
+        torch.testing.assert_close(out, without(x))
+
+
+@torch.no_grad()
+def test_contexts_that_are_returned_prove_the_order_too():
+    model, x = OneAxis(False, False, project=False), torch.randn(B, T, E)
+    expected = model(x).clone()
+    expected[..., D : 2 * D] = 0
+    with regard.cut(model, (0, 1)):
+        torch.testing.assert_close(model(x), expected)
+
+
+@torch.no_grad()
+def test_contexts_that_are_changed_first_prove_nothing():
+    model = OneAxis(False, False, change=torch.tanh)
+    message = (
+        r"cannot cut the attention in the model itself: its texts and heads are in one axis, and its contexts were not"
+    )
+    with pytest.raises(ValueError, match=message), regard.cut(model, (0, 1)):
+        model(torch.randn(B, T, E))
