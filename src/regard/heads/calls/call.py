@@ -24,8 +24,7 @@ class OwnWeights:
     """The weights of an attention whose model computed them itself, so that its queries and keys are not known."""
 
     weights: Tensor  # (B, H, T, S)
-    mask: Mask = EVERYTHING
-    seen: Tensor | None = None  # (B, T, S) bool: keys that scores leave visible, until padding is read from them
+    mask: Mask = EVERYTHING  # the keys that each query may see: a weight of 0 may also be a small one, rounded
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:

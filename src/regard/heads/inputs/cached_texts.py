@@ -16,6 +16,7 @@ from regard.attention.masks import Dense, Padding
 from regard.heads.calls.call import WatchedCall, changed
 from regard.heads.calls.copies import copy_of
 from regard.heads.calls.same_keys import fingerprint
+from regard.heads.calls.visibility import mask_of
 from regard.support.vocabulary import CACHES
 
 KEPT = 16  # how many texts are remembered for each layer
@@ -135,19 +136,21 @@ def without_unused_slots(call: WatchedCall, length: int) -> WatchedCall:
     """
     attention, (_, _, T, S) = call.attention, call.sizes
     mask = attention.mask
-    if not T <= length < S or call.origin.extra or not isinstance(mask, (Dense, Padding)):
+    if not T <= length < S or call.origin.extra:
         return call
-    allowed = mask.seen if isinstance(mask, Dense) else mask.keep
-    if allowed.dim() < 2 or allowed.shape[-1] != S or allowed[..., length:].any():
-        return call
-    numbers: dict[str, Any] = {"mask": type(mask)(allowed[..., :length])}
+    numbers: dict[str, Any]
     if isinstance(attention, QK):
-        if attention.bias is not None:
+        if attention.bias is not None or not isinstance(mask, (Dense, Padding)):
             return call
-        numbers["k"] = attention.k[:, :, :length]
+        allowed = mask.seen if isinstance(mask, Dense) else mask.keep
+        if allowed.dim() < 2 or allowed.shape[-1] != S or allowed[..., length:].any():
+            return call
+        numbers = {"mask": type(mask)(allowed[..., :length]), "k": attention.k[:, :, :length]}
     else:  # rows that see nothing may have weight elsewhere
-        numbers["weights"] = attention.weights[..., :length]
-        numbers["seen"] = None if attention.seen is None else attention.seen[..., :length]
+        allowed = mask.dense(T, S, call.device).expand(-1, -1, T, S)
+        if allowed[..., length:].any():
+            return call
+        numbers = {"mask": mask_of(allowed[..., :length]), "weights": attention.weights[..., :length]}
     marks = call.origin.fingerprint
     origin = changed(call.origin, fingerprint=None if marks is None else marks[..., :length])
     return changed(call, attention=changed(attention, **numbers), origin=origin)

@@ -18,7 +18,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from regard.attention.call import QK
 from regard.heads.calls.basis import FROM_CALL, FROM_MASK, Basis, Fact, How, assumed, unknown
-from regard.heads.calls.call import Args, Kwargs, OwnWeights, TextIds, WatchedCall
+from regard.heads.calls.call import Args, Kwargs, TextIds, WatchedCall
 from regard.heads.calls.edits import Positions
 from regard.heads.calls.same_keys import fingerprint_of
 from regard.heads.inputs.cached_texts import CachedTexts, text_read, total_length, without_unused_slots
@@ -108,8 +108,6 @@ class InputTracker:
             self.modules.add(module)
         if ids is not None and call.origin.tokens is ids:
             call = _with_text(call, inputs, module)
-        if isinstance(call.attention, OwnWeights) and call.attention.seen is not None:
-            call = call.with_attention(seen=None)
         basis = Basis(call.origin.basis.weights, call.origin.basis.heads, positions, padding, token_fact)
         return call.with_origin(basis=basis) if basis != call.origin.basis else call
 

@@ -23,7 +23,7 @@ from regard.attention.call import QK
 from regard.attention.mask_algebra import MAKERS, Dense, Mask
 from regard.heads.calls.basis import Basis
 from regard.heads.calls.call import Attention, Origin, OwnWeights, WatchedCall
-from regard.heads.calls.visibility import queries_per_key
+from regard.heads.calls.visibility import mask_of, queries_per_key
 from regard.heads.measure.registry import STORED, check_collected
 from regard.heads.report import file_checks as checks
 from regard.heads.report.file_checks import Unfit, require, whole_number
@@ -116,7 +116,7 @@ class _Writer:
                 found["queries"] = self.put(queries_per_key(call))
             return entry if origin.real is None else entry | {"real": self.put(origin.real)}
         entry["scale"] = call.attention.scale if isinstance(call.attention, QK) else 1.0
-        entry["mask"] = self.mask(call.attention.mask, step)
+        entry["mask"], entry["mask_is_whole"] = self.mask(call.attention.mask, step), True
         entry["shares_keys"] = step.shares_keys
         for name in _PARTS:
             value = getattr(call.attention, name, getattr(origin, name, None))
@@ -237,6 +237,8 @@ class _Reader:
                 raise Unfit(f"{name}: the keys of all steps together are missing or too few for {S}")
             parts["k"] = shared.new_empty(B, shared.shape[1], S, 0)
         if "weights" in parts:
+            if step.get("mask_is_whole") is not True:  # of an earlier version, where a weight of 0 was hidden, too
+                mask = mask & mask_of(parts["weights"] > 0)
             return OwnWeights(parts["weights"], mask), shares
         require("q" in parts and "k" in parts, f"{name}: neither weights nor queries and keys are there")
         q, k, bias, alibi = (parts.get(part) for part in ("q", "k", "bias", "alibi"))
