@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regard.attention.call import QK, Call
 from regard.heads.calls.call import Origin, OwnWeights, WatchedCall, changed
-from regard.heads.calls.visibility import mask_of
+from regard.heads.calls.visibility import mask_written_out
 
 _ORIGIN = {field.name for field in fields(Origin)}
 
@@ -20,7 +20,7 @@ def made_call(module: str = "", lse: Tensor | None = None, **values: Any) -> Wat
     origin = Origin(module, **{name: value for name, value in values.items() if name in _ORIGIN})
     numbers = {name: value for name, value in values.items() if name not in _ORIGIN}
     if "weights" in numbers:  # of weights that come written out, a hidden one is told by its 0
-        numbers.setdefault("mask", mask_of(numbers["weights"] > 0))
+        numbers.setdefault("mask", mask_written_out(numbers["weights"] > 0))
     kind = OwnWeights if "weights" in numbers else Call if "v" in numbers else QK
     return WatchedCall(kind(**numbers), origin, lse)
 

@@ -78,7 +78,7 @@ RULES = [
 @pytest.mark.parametrize("T", [3, 5, 7])
 def test_a_mask_that_is_written_out_is_read_as_the_rule_that_it_is(rule, T):
     seen = rule.dense(T, 7).expand(2, 1, T, 7)
-    mask = visibility.mask_of(seen)
+    mask = visibility.mask_written_out(seen)
     assert mask.parts().rest is None
     assert torch.equal(mask.dense(T, 7).expand(2, 1, T, 7), seen)
 
@@ -86,9 +86,9 @@ def test_a_mask_that_is_written_out_is_read_as_the_rule_that_it_is(rule, T):
 @pytest.mark.parametrize("shape", [(2, 1, 5, 7), (2, 3, 5, 7)])
 def test_any_other_mask_stays_written_out(shape):
     seen = torch.rand(shape) < 0.6
-    assert torch.equal(visibility.mask_of(seen).dense(5, 7).expand(shape), seen)
-    assert visibility.mask_of(torch.ones(shape, dtype=torch.bool)) is EVERYTHING
-    nothing = visibility.mask_of(torch.zeros(shape, dtype=torch.bool))
+    assert torch.equal(visibility.mask_written_out(seen).dense(5, 7).expand(shape), seen)
+    assert visibility.mask_written_out(torch.ones(shape, dtype=torch.bool)) is EVERYTHING
+    nothing = visibility.mask_written_out(torch.zeros(shape, dtype=torch.bool))
     assert not nothing.dense(5, 7).any()
 
 

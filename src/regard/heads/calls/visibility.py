@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from regard.attention.call import QK
-from regard.attention.masks import CAUSAL, EVERYTHING, Dense, Mask, Padding, Parts
-from regard.attention.masks import key_padding, to_four_axes, window
+from regard.attention.masks import CAUSAL, EVERYTHING, Dense, Mask, Padding, Parts, key_padding, to_four_axes, window
 from regard.heads.calls.call import Attention, WatchedCall
 from regard.support.hidden_scores import may_see_among
 
@@ -74,7 +73,7 @@ class MasksOfScores:
             if known.shape[::2] == seen.shape[::2] and _equal(known, seen):
                 return mask
         seen = seen[:, :1] if _equal(seen[:, :1], seen) else seen
-        mask = mask_of(seen)
+        mask = mask_written_out(seen)
         self._recent = [(seen, mask), *self._recent[: _RECENT - 1]]
         return mask
 
@@ -82,10 +81,10 @@ class MasksOfScores:
         self._recent.clear()
 
 
-def mask_of(seen: Tensor) -> Mask:
+def mask_written_out(seen: Tensor) -> Mask:
     """The mask that is True in seen, (B, H or 1, T, S): causal, a window and padding, or written out.
 
-    >>> mask_of(torch.ones(1, 1, 5, 7, dtype=torch.bool).tril(2)).name
+    >>> mask_written_out(torch.ones(1, 1, 5, 7, dtype=torch.bool).tril(2)).name
     'causal'
     """
     T, S = seen.shape[2:]
@@ -96,7 +95,7 @@ def mask_of(seen: Tensor) -> Mask:
     keys, any_text = seen.any(2)[:, 0], seen.any(0)[0]  # (B, S), (T, S)
     rows, columns = any_text.nonzero(as_tuple=True)
     apart = rows + S - T - columns  # how far before its query a key is
-    padding = EVERYTHING if bool(keys.all()) else Padding(keys)
+    padding: Mask = EVERYTHING if bool(keys.all()) else Padding(keys)
     near = window(int(apart.abs().max()) + 1 if len(apart) else 1)
     # The first that is enough: a rule that hides nothing here would say something about positions that is not known.
     for rules in ((), (CAUSAL,), (near,), (CAUSAL, near)):

@@ -16,7 +16,7 @@ from regard.attention.masks import Dense, Padding
 from regard.heads.calls.call import WatchedCall, changed
 from regard.heads.calls.copies import copy_of
 from regard.heads.calls.same_keys import fingerprint
-from regard.heads.calls.visibility import mask_of
+from regard.heads.calls.visibility import mask_written_out
 from regard.support.vocabulary import CACHES
 
 KEPT = 16  # how many texts are remembered for each layer
@@ -150,7 +150,7 @@ def without_unused_slots(call: WatchedCall, length: int) -> WatchedCall:
         allowed = mask.dense(T, S, call.device).expand(-1, -1, T, S)
         if allowed[..., length:].any():
             return call
-        numbers = {"mask": mask_of(allowed[..., :length]), "weights": attention.weights[..., :length]}
+        numbers = {"mask": mask_written_out(allowed[..., :length]), "weights": attention.weights[..., :length]}
     marks = call.origin.fingerprint
     origin = changed(call.origin, fingerprint=None if marks is None else marks[..., :length])
     return changed(call, attention=changed(attention, **numbers), origin=origin)

@@ -23,7 +23,7 @@ from regard.attention.call import QK
 from regard.attention.mask_algebra import MAKERS, Dense, Mask
 from regard.heads.calls.basis import Basis
 from regard.heads.calls.call import Attention, Origin, OwnWeights, WatchedCall
-from regard.heads.calls.visibility import mask_of, queries_per_key
+from regard.heads.calls.visibility import mask_written_out, queries_per_key
 from regard.heads.measure.registry import STORED, check_collected
 from regard.heads.report import file_checks as checks
 from regard.heads.report.file_checks import Unfit, require, whole_number
@@ -238,7 +238,7 @@ class _Reader:
             parts["k"] = shared.new_empty(B, shared.shape[1], S, 0)
         if "weights" in parts:
             if step.get("mask_is_whole") is not True:  # of an earlier version, where a weight of 0 was hidden, too
-                mask = mask & mask_of(parts["weights"] > 0)
+                mask = mask & mask_written_out(parts["weights"] > 0)
             return OwnWeights(parts["weights"], mask), shares
         require("q" in parts and "k" in parts, f"{name}: neither weights nor queries and keys are there")
         q, k, bias, alibi = (parts.get(part) for part in ("q", "k", "bias", "alibi"))
