@@ -93,10 +93,10 @@ def mask_written_out(seen: Tensor) -> Mask:
     if seen.shape[1] > 1:
         return Dense(seen)
     keys, any_text = seen.any(2)[:, 0], seen.any(0)[0]  # (B, S), (T, S)
-    rows, columns = any_text.nonzero(as_tuple=True)
-    apart = rows + S - T - columns  # how far before its query a key is
     padding: Mask = EVERYTHING if bool(keys.all()) else Padding(keys)
-    near = window(int(apart.abs().max()) + 1 if len(apart) else 1)
+    first, last = any_text.byte().argmax(1), S - 1 - any_text.flip(1).byte().argmax(1)  # key of each query
+    at = torch.arange(S - T, S, device=seen.device)
+    near = window(int((torch.maximum(at - first, last - at) * any_text.any(1)).max()) + 1)
     # The first that is enough: a rule that hides nothing here would say something about positions that is not known.
     for rules in ((), (CAUSAL,), (near,), (CAUSAL, near)):
         mask = reduce(_both, rules, padding)
