@@ -122,6 +122,7 @@ class InputTracker:
         ids = None
         if is_own and not across:
             call, ids = used, _token_ids(inputs, used)
+            call = call if ids is not None else _after_dropped_keys(call, inputs)
         return call.with_origin(module=module, tokens=ids, across=across), ids
 
     @property
@@ -338,6 +339,17 @@ def _token_ids(inputs: CallInputs, call: WatchedCall) -> Tensor | None:
         return None
     inputs.is_cached = True
     return torch.cat([inputs.past.ids, ids], 1)[:, length - S :]
+
+
+def _after_dropped_keys(call: WatchedCall, inputs: CallInputs) -> WatchedCall:
+    """A call whose earlier ids are unknown, with how many keys before its own a cache has dropped."""
+    B, _, T, S = call.sizes
+    if inputs.total is None or not T < S < inputs.total:
+        return call
+    first, count = torch.zeros(B, dtype=torch.long, device=call.device), inputs.total - S
+    if inputs.real is not None and inputs.real.shape == (B, inputs.total):
+        first = (~inputs.real).cumprod(1).sum(1).to(call.device)
+    return call.with_origin(first=first - count, dropped=first.new_full((B, count), -1))
 
 
 def _with_text(call: WatchedCall, inputs: CallInputs, module: str) -> WatchedCall:

@@ -100,6 +100,7 @@ class _Writer:
         shared = self.put(record.shared) if self.keep and record.shared is not None else None
         steps = [self.step(step) for step in record.steps]
         entry: dict[str, Any] = {"name": record.name, "B": B, "H": H, "shared": shared, "steps": steps}
+        entry["grew"] = record.grew
         texts = texts_of(record)
         for name, known in (("query_texts", texts.queries), ("key_texts", texts.keys)):
             numbers = [self.texts.setdefault(text, len(self.texts)) for text in known or ()]
@@ -191,6 +192,8 @@ class _Reader:
         require(checks.short_text(layer["name"]) and bool(layer["steps"]), "a layer has no name or no steps")
         shared = None if layer["shared"] is None else self.get(layer["shared"], "B???", sizes, "keys")
         record = Record(layer["name"], [self.step(layer["name"], one, sizes, shared) for one in layer["steps"]], shared)
+        several = record.steps[:2]  # a file of an earlier version does not say it
+        record.grew = bool(layer.get("grew", several[-1].keys == several[0].keys + several[-1].rows))
         require(all(keys.start >= 0 for _, keys in record.spans()), f"{record.name}: a step has too many keys")
         B, _, T, S = record.sizes
         texts: list[list[TextTokens] | None] = []

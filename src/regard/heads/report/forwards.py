@@ -52,6 +52,7 @@ class Forward:
             if same is None or not bool(same.any(1).all()):
                 return None
             grew, single = grew or grows, single and new.sizes[2] == 1
+            record.grew = grows
         if same is None or not (grew or single):
             return None
         return [i if row[i] else row.index(True) for i, row in enumerate(same.tolist())]
@@ -61,6 +62,7 @@ class Forward:
         self.number = later.number
         order = None if list(rows) == list(range(len(rows))) else torch.tensor(rows)
         for slot, record in later.records.items():
+            self.records[slot].grew = record.grew
             for step in record.steps:
                 self.records[slot].append(step, order)
 
