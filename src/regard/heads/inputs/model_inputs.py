@@ -221,6 +221,8 @@ class InputTracker:
             inputs.inherit_ids(outer)
         inputs.source_length = source_length
         inputs.total = total_length(kwargs, inputs.length, inputs.real)
+        if inputs.ids is outer.ids and outer.total is not None:  # inside the model, a layer may have written already
+            inputs.total = outer.total
         return inputs
 
     def _input_arguments(self, module: nn.Module, args: Args, kwargs: Kwargs) -> dict[str, Any]:
@@ -255,7 +257,10 @@ class InputTracker:
 
     def _real_queries(self, inputs: CallInputs, call: WatchedCall) -> Tensor | None:
         """(B, T), False = padding: from the model's arguments, or from the mask of the call."""
-        if inputs.real is not None and (real := last_queries(inputs.real, inputs.length, call)) is not None:
+        if (
+            inputs.real is not None
+            and (real := last_queries(inputs.real, inputs.length, call, inputs.total)) is not None
+        ):
             return real
         own, outer = self._sources()
         B, _, T, S = call.sizes

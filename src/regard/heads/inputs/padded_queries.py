@@ -68,13 +68,17 @@ def hides_keys(arguments: Iterable[Any], columns: Tensor) -> bool:
     return False
 
 
-def last_queries(real: Tensor, length: int | None, call: WatchedCall) -> Tensor | None:
-    """The model's padding mask, of all keys so far or of the new ones, for the queries of this call."""
+def last_queries(real: Tensor, length: int | None, call: WatchedCall, total: int | None = None) -> Tensor | None:
+    """The model's padding mask, of all keys so far or of the new ones, for the queries of this call.
+
+    total: how many keys there are so far, where that is known: a static cache has slots after them, and so may its mask.
+    """
     B, _, T, _ = call.sizes
     fitted = for_batch(real, B)
     if fitted is None or fitted.shape[1] < T or T not in (length, fitted.shape[1]):
         return None
-    return fitted[:, fitted.shape[1] - T :]
+    end = fitted.shape[1] if total is None or T != length else min(total, fitted.shape[1])
+    return fitted[:, end - T : end]
 
 
 def in_blocks(real: Tensor, call: WatchedCall) -> Tensor | None:

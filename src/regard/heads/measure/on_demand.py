@@ -103,9 +103,9 @@ def histogram(call: WatchedCall, lse: Tensor, head: int) -> Tensor:
 
 
 def with_equal_bins(parts: list[Tensor]) -> list[Tensor]:
-    """Histograms of shorter steps get the bins they could not reach, with 0 in them."""
+    """Histograms of shorter steps get the bins they could not reach, with 0 in them; NaN in rows that do not count."""
     bins = max(part.shape[-1] for part in parts)
-    return [torch.nn.functional.pad(part, (0, bins - part.shape[-1])) for part in parts]
+    return [torch.cat([part, 0 * part[..., :1].expand(*part.shape[:-1], bins - part.shape[-1])], -1) for part in parts]
 
 
 def carry(call: WatchedCall, lse: Tensor, amounts: Tensor) -> Tensor:
