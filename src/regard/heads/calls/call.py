@@ -117,6 +117,11 @@ class WatchedCall:
         return changed(self, attention=plain)
 
 
+def has_values(tensor: Tensor) -> bool:
+    """Does the tensor hold numbers? On the meta device, and in FakeTensorMode, it is a shape and nothing else."""
+    return not tensor.is_meta and type(tensor).__name__ != "FakeTensor"
+
+
 def changed(value: Value, **fields: Any) -> Value:
     """The same frozen dataclass with other values for some fields: what replace() does, in a tenth of the time."""
     new = object.__new__(type(value))
