@@ -148,6 +148,7 @@ class Collection:
             (module, self._modules[module]), record = records.popitem()
             if record.kept and isinstance(attention := record.steps[0].call.attention, OwnWeights):
                 self._weights_kept -= attention.weights.nbytes
+        self._open = self._open if records else None
 
     @torch.no_grad()
     def measure(self) -> None:
