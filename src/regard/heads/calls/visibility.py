@@ -43,6 +43,13 @@ def visible_key_counts(call: WatchedCall) -> tuple[Tensor, Tensor]:
     return torch.where(counted, count, torch.nan).float(), torch.where(counted, mean, torch.nan).float()
 
 
+def sees_a_key(call: WatchedCall) -> Tensor:
+    """(B or 1, H or 1, T) bool: may the query see any key?"""
+    if is_counted_by_mask(call.attention):
+        return _plain_rows(call, call.attention.mask)[0] > 0
+    return torch.cat([visible_tile(call, rows).any(-1) for rows in row_tiles(call)], -1)
+
+
 def queries_per_key(call: WatchedCall) -> Tensor:
     """How many of the queries that count may see each key: (B or 1, H or 1, S), integers."""
     (B, _, T, S), real_rows = call.sizes, call.origin.real
