@@ -192,9 +192,9 @@ def test_a_part_that_fails_inside_a_forward_and_is_run_again_is_reported_once():
 
 def test_where_every_forward_failed_there_is_nothing_to_report():
     model = Model(ByHand)
-    with pytest.raises(ValueError, match="raised an error whenever it was called inside the block"):
-        with regard.watch(model), pytest.raises(RuntimeError, match="no"):
-            model(torch.randn(1, 5, E), fail=RuntimeError("no"))
+    whenever = pytest.raises(ValueError, match="raised an error whenever it was called inside the block")
+    with whenever, regard.watch(model), pytest.raises(RuntimeError, match="no"):
+        model(torch.randn(1, 5, E), fail=RuntimeError("no"))
 
 
 def test_threads_see_their_own_calls():
@@ -220,9 +220,9 @@ def test_threads_see_their_own_calls():
 def test_a_model_on_the_meta_device_runs_and_is_refused(kind):
     with torch.device("meta"):
         model, x = Model(kind), torch.randn(1, 5, E)
-    with pytest.warns(UserWarning, match=r"layers.0.* is not reported: its tensors hold no numbers: .*meta device"):
-        with regard.watch(model) as seen:
-            out = model(x)
+    said = pytest.warns(UserWarning, match=r"layers.0.* is not reported: its tensors hold no numbers: .*meta device")
+    with said, regard.watch(model) as seen:
+        out = model(x)
     assert out.is_meta
     assert out.shape == (1, 5, E)
     assert len(seen) == 0
@@ -240,9 +240,9 @@ def test_a_model_of_fake_tensors_runs_and_is_refused(kind):
 def test_a_fused_layer_of_torch_on_the_meta_device_runs_and_is_refused():
     with torch.device("meta"):
         model, x = nn.TransformerEncoderLayer(E, H, 13, batch_first=True).eval(), torch.randn(1, 5, E)
-    with torch.no_grad(), pytest.warns(UserWarning, match="self_attn is not reported: its tensors hold no numbers"):
-        with regard.watch(model):
-            out = model(x)
+    said = pytest.warns(UserWarning, match="self_attn is not reported: its tensors hold no numbers")
+    with torch.no_grad(), said, regard.watch(model):
+        out = model(x)
     assert out.shape == (1, 5, E)
 
 

@@ -131,9 +131,11 @@ def examine(animal: Animal, implementation: str, padding: bool) -> Result:
     expected = truths(animal, padding)
     model = animal.model(implementation)
     try:
-        with warnings.catch_warnings(record=True) as said, torch.no_grad(), regard.watch(
-            model, keep=True, collect=("default", "received_mean")
-        ) as seen:
+        with (
+            warnings.catch_warnings(record=True) as said,
+            torch.no_grad(),
+            regard.watch(model, keep=True, collect=("default", "received_mean")) as seen,
+        ):
             warnings.simplefilter("always")
             model(**animal.inputs(padding))
     except ValueError as error:

@@ -77,7 +77,7 @@ def last_queries(real: Tensor, length: int | None, call: WatchedCall, total: int
     fitted = for_batch(real, B)
     if fitted is None or fitted.shape[1] < T or T not in (length, fitted.shape[1]):
         return None
-    end = fitted.shape[1] if total is None or T != length else min(total, fitted.shape[1])
+    end = fitted.shape[1] if total is None or length != T else min(total, fitted.shape[1])
     return fitted[:, end - T : end]
 
 
