@@ -71,7 +71,7 @@ def hides_keys(arguments: Iterable[Any], columns: Tensor) -> bool:
 def last_queries(real: Tensor, length: int | None, call: WatchedCall, total: int | None = None) -> Tensor | None:
     """The model's padding mask, of all keys so far or of the new ones, for the queries of this call.
 
-    total: how many keys there are so far, where that is known: a static cache has slots after them, and so may its mask.
+    total: how many keys there are so far, where that is known: a static cache, and its mask, may have slots after them.
     """
     B, _, T, _ = call.sizes
     fitted = for_batch(real, B)
