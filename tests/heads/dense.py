@@ -20,8 +20,8 @@ def visible(call: WatchedCall):
     """(B, H, T, S) bool: which weights may differ from 0."""
     B, H, T, S = call.sizes
     seen = call.attention.mask.dense(T, S, device=call.device).expand(B, H, T, S)
-    if isinstance(call.attention, OwnWeights):  # of weights that came written out, a hidden one is told by its 0
-        return seen & (call.attention.weights > 0)
+    if isinstance(call.attention, OwnWeights):
+        return seen
     return seen if call.attention.bias is None else seen & (call.attention.bias > -torch.inf)
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from regard.attention.call import QK, Call
 from regard.heads.calls.call import Origin, OwnWeights, WatchedCall, changed
+from regard.heads.calls.visibility import mask_written_out
 
 _ORIGIN = {field.name for field in fields(Origin)}
 
@@ -18,6 +19,8 @@ def made_call(module: str = "", lse: Tensor | None = None, **values: Any) -> Wat
     """A call of this module; values: fields of QK, Call or OwnWeights, and of Origin."""
     origin = Origin(module, **{name: value for name, value in values.items() if name in _ORIGIN})
     numbers = {name: value for name, value in values.items() if name not in _ORIGIN}
+    if "weights" in numbers:  # of weights that come written out, a hidden one is told by its 0
+        numbers.setdefault("mask", mask_written_out(numbers["weights"] > 0))
     kind = OwnWeights if "weights" in numbers else Call if "v" in numbers else QK
     return WatchedCall(kind(**numbers), origin, lse)
 

@@ -6,10 +6,10 @@ import torch
 import regard
 from regard.attention.call import Call
 from regard.attention.routes import attend_rows
-from regard.heads.calls.visibility import reach_of
+from regard.heads.calls.visibility import mask_written_out
 from regard.heads.inputs.model_inputs import _read_padding as read_padding
 from regard.school.check.learner_code import driver
-from regard.support.hidden_scores import HIDES_IN_EXAMPLE, is_hidden, may_see
+from regard.support.hidden_scores import HIDES_IN_EXAMPLE, is_hidden, may_see, may_see_among
 from regard.traces.arrangements import Numbers
 
 HIDING = [-torch.inf, -1e9, torch.finfo(torch.float16).min]
@@ -47,11 +47,12 @@ def test_a_bias_of_nan_is_visible_and_makes_its_row_nan():
     assert weights[0, 0, 1].isnan().all()
 
 
-def test_the_reach_of_scores_counts_a_nan_as_visible():
+def test_the_mask_of_scores_counts_a_nan_as_visible():
     scores = torch.zeros(5, 5).masked_fill(~torch.ones(5, 5).tril().triu(-1).bool(), -1e9)
-    assert reach_of(scores) == 2
+    assert mask_written_out(may_see_among(scores)[None, None]).name == "causal & window(2)"
     scores[3, 0] = torch.nan
-    assert reach_of(scores) == 4
+    seen = mask_written_out(may_see_among(scores)[None, None]).dense(5)[0, 0]
+    assert seen.int()[3].tolist() == [1, 0, 1, 1, 0]
 
 
 @pytest.mark.parametrize("number", HIDING)

@@ -77,7 +77,7 @@ def watch(
     with missing_init_explained():
         ids, reader = _read_tokens(model, tokenizer, tokens)
         seen = Seen(collect=collect, keep=keep, reader=reader)
-        with intercept(model, seen.add, tokens=ids, padding=padding, contexts=values):
+        with intercept(model, seen.add, tokens=ids, padding=padding, contexts=values, dropped=seen.drop):
             yield seen
             seen.measure()
 

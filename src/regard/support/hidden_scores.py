@@ -31,3 +31,19 @@ def is_hidden(scores: Tensor, limit: float = HIDES) -> Tensor:
 def may_see(scores: Tensor, limit: float = HIDES) -> Tensor:
     """Which keys are visible: those that are not hidden."""
     return ~is_hidden(scores, limit)
+
+
+def may_see_among(scores: Tensor) -> Tensor:
+    """Which keys are visible, by all scores of a call, or by all that is added to them.
+
+    Some models add −10,000 for −∞. That is what it is where no score is between it and ordinary ones; ALiBi's bias has
+    scores in between.
+
+    >>> import torch
+    >>> may_see_among(torch.tensor([2.0, -1e4])), may_see_among(torch.tensor([2.0, -6e3, -1e4]))
+    (tensor([ True, False]), tensor([True, True, True]))
+    """
+    seen, ordinary = may_see(scores), may_see(scores, HIDES_IN_EXAMPLE / 2)
+    if seen.equal(ordinary):
+        return seen
+    return ordinary if ordinary.equal(may_see(scores, HIDES_IN_EXAMPLE)) else seen

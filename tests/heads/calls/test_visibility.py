@@ -6,10 +6,10 @@ from torch.testing import assert_close
 
 from heads import dense
 from heads.made_calls import made_call
-from regard.attention.masks import causal, documents, padding, window
+from regard.attention.masks import EVERYTHING, causal, documents, padding, window
 from regard.heads.calls import visibility
 from regard.heads.calls.visibility import visible_key_counts
-from regard.support.hidden_scores import may_see
+from regard.support.hidden_scores import may_see, may_see_among
 
 KEEP = torch.tensor([[False, True, True, False, True, True, True], [True] * 7])
 
@@ -59,7 +59,57 @@ def test_weights_that_leave_out_the_future_are_taken_for_causal():
     assert_close(count, torch.arange(1.0, 8)[None, None])
     assert_close(distance, torch.arange(7.0)[None, None] / 2)
     weights[0, 0, 2, 5] = 0.1
-    assert_close(visible_key_counts(made_call("", weights=weights))[0], torch.full((1, 1, 7), 7.0))
+    expected = torch.tensor([[[1.0, 2.0, 4.0, 4.0, 5.0, 6.0, 7.0]]])
+    assert_close(visible_key_counts(made_call("", weights=weights))[0], expected)
+
+
+RULES = [
+    causal(),
+    window(3),
+    causal() & window(2),
+    padding(KEEP),
+    padding(KEEP) & causal(),
+    padding(KEEP) & window(4),
+    padding(KEEP) & causal() & window(3),
+]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+@pytest.mark.parametrize("T", [3, 5, 7])
+def test_a_mask_that_is_written_out_is_read_as_the_rule_that_it_is(rule, T):
+    seen = rule.dense(T, 7).expand(2, 1, T, 7)
+    mask = visibility.mask_written_out(seen)
+    assert mask.parts().rest is None
+    assert torch.equal(mask.dense(T, 7).expand(2, 1, T, 7), seen)
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 5, 7), (2, 3, 5, 7)])
+def test_any_other_mask_stays_written_out(shape):
+    seen = torch.rand(shape) < 0.6
+    assert torch.equal(visibility.mask_written_out(seen).dense(5, 7).expand(shape), seen)
+    assert visibility.mask_written_out(torch.ones(shape, dtype=torch.bool)) is EVERYTHING
+    nothing = visibility.mask_written_out(torch.zeros(shape, dtype=torch.bool))
+    assert not nothing.dense(5, 7).any()
+
+
+def test_layers_that_hide_the_same_keys_share_one_mask():
+    masks = visibility.MasksOfScores()
+    full, local = (torch.rand(2, 1, 5, 7) < 0.6 for _ in range(2))
+    first, second = masks.of(full.expand(2, 3, 5, 7)), masks.of(local.expand(2, 3, 5, 7))
+    assert first.seen.shape == (2, 1, 5, 7)
+    assert masks.of(full.expand(2, 3, 5, 7)) is first
+    assert masks.of(local.expand(2, 11, 5, 7)) is second
+    by_head = torch.rand(2, 3, 5, 7) < 0.6
+    assert torch.equal(masks.of(by_head).seen, by_head)
+    masks.forget()
+    assert masks.of(full.expand(2, 3, 5, 7)) is not first
+
+
+def test_minus_ten_thousand_hides_where_no_score_is_near_it():
+    scores = torch.randn(5, 7).masked_fill(causal().dense(5, 7)[0, 0].logical_not(), -1e4)
+    assert torch.equal(may_see_among(scores), causal().dense(5, 7)[0, 0])
+    slopes = -torch.arange(12_000.0)[:, None]  # as of ALiBi, over a long text
+    assert may_see_among(slopes).all()
 
 
 def test_scores_of_minus_infinity_and_lowest_numbers_are_hidden_and_nan_is_not():

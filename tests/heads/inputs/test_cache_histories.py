@@ -263,3 +263,32 @@ def test_keys_that_a_step_does_not_choose_are_still_keys_of_the_text():
         at = torch.arange(11)
         close(layer.distance, (whole * (at[:, None] - at).abs()).sum(-1))
         assert not layer.entropy.isnan().any()
+
+
+@pytest.mark.parametrize("how", ["sdpa", "eager"])
+@pytest.mark.parametrize("keep", [None, False])
+@torch.no_grad()
+def test_steps_of_a_sliding_cache_whose_prompt_was_not_watched_are_placed_in_the_text(how, keep, tmp_path):
+    from transformers import DynamicCache
+
+    model, text = models.mistral(), models.ids(2, 17)
+    model.set_attn_implementation(how)
+    cache = DynamicCache(config=model.config)
+    model(text[:, :11], past_key_values=cache)
+    with regard.watch(model, keep=keep, collect=("default", "histogram", "received_mean")) as seen:
+        for at in range(11, 17):
+            model(text[:, at : at + 1], past_key_values=cache)
+    seen.save(tmp_path / "seen")
+    with regard.watch(model, collect=("default", "histogram")) as plain:
+        model(text)
+    assert len(seen.forwards) == 1
+    for report in (seen, regard.load_seen(tmp_path / "seen")):
+        for layer, whole in zip(report, plain, strict=True):
+            S = layer.record.sizes[3]
+            for name in ("entropy", "distance", "sink", "previous", "self", "next", "largest", "histogram"):
+                mine, right = getattr(layer, name), getattr(whole, name)[:, :, 11:]
+                assert_close(mine, right[..., : mine.shape[-1]], equal_nan=True, rtol=1e-4, atol=2e-5)
+            received = whole.weights()[:, :, 11:].sum(2)[..., -S:]
+            assert_close(layer.received, received, rtol=1e-4, atol=2e-5)
+            queries = (whole.weights()[:, :, 11:] > 0).sum(2)[..., -S:]
+            assert_close(layer.received_mean, received / queries, rtol=1e-4, atol=2e-5, equal_nan=True)

@@ -128,3 +128,21 @@ def test_slots_of_a_static_cache_that_no_query_may_see_are_left_out():
         assert torch.equal(call.attention.k, k[:, :, :7])
         for length in (1, 6, 11):  # shorter than the queries; a query sees the key after it; all slots are used
             assert without_unused_slots(made_call("", q=q, k=k, mask=mask), length).sizes == (2, 3, 2, 11)
+
+
+def test_a_cache_that_dropped_keys_and_was_cut_back_has_the_ids_before():
+    cached = known()
+    assert torch.equal(cached.before("a", new(MARKS[:, 1:3]), 1, total=4).ids, IDS[:, :3])
+    swapped = cached.before("a", new(MARKS[[1, 0], 1:3]), 1, total=4)
+    assert torch.equal(swapped.ids, IDS[[1, 0], :3])
+    assert torch.equal(swapped.first, FIRST[[1, 0]])
+    assert cached.before("a", new(MARKS[:, 1:3]), 1, total=3) is None
+    assert cached.before("a", new(MARKS[:, 1:3]), 1) is None
+
+
+def test_texts_of_one_batch_that_differ_in_dropped_keys_only_are_unknown():
+    ids = torch.tensor([[5, 6, 7, 8], [9, 6, 7, 8]])
+    marks = torch.tensor([[1, 2, 3, 4], [5, 2, 3, 4]])
+    cached = known(CachedText(ids, torch.tensor([0, 0]), marks))
+    assert cached.before("a", new(marks[:, 1:]), 1, total=5) is None
+    assert torch.equal(cached.before("a", new(marks), 1, total=5).ids, ids)

@@ -10,6 +10,7 @@ from torch import nn
 import regard
 from heads.made_calls import made_call
 from heads.models import calls, gpt2, ids, llama, mistral, t5, watched
+from regard.attention.masks import EVERYTHING
 from regard.heads.calls import visibility
 from regard.heads.measure import statistics
 from regard.heads.measure.registry import COLUMNS, ROWS
@@ -120,7 +121,8 @@ def test_a_key_that_is_only_never_looked_at_is_no_padding():
     scores[..., 0] = 1000.0
     (call,) = calls(watched(Sharp(), scores)[1])
     assert not call.attention.weights[..., 1:].any()
-    assert torch.equal(call.origin.real, torch.ones(1, 7, dtype=torch.bool))
+    assert call.origin.real is None
+    assert call.attention.mask is EVERYTHING
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")  # on import

@@ -156,3 +156,10 @@ def test_the_padding_of_the_last_queries_is_that_of_the_whole_text():
     call = made_call("", weights=torch.rand(2, 1, 2, 5))
     assert last_queries(mask, 2, call).tolist() == [[True, False]] * 2
     assert last_queries(mask, 3, call) is None
+
+
+def test_slots_of_a_static_cache_that_are_not_used_yet_are_after_the_last_queries():
+    mask = torch.tensor([[0, 1, 1, 0, 0]]).bool()
+    call = made_call("", weights=torch.rand(2, 1, 2, 5))
+    assert last_queries(mask, 2, call, total=3).tolist() == [[True, True]] * 2
+    assert last_queries(mask, 2, call, total=7).tolist() == [[False, False]] * 2

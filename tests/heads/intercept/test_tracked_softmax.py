@@ -4,7 +4,9 @@ import pytest
 import torch
 
 from regard.attention.masks import EVERYTHING
+from regard.heads.calls.basis import How
 from regard.heads.calls.head_axis import HeadAxis
+from regard.heads.calls.visibility import MasksOfScores
 from regard.heads.intercept.tracked_softmax import TrackedSoftmax, of_einsum, of_matrices
 
 
@@ -128,21 +130,25 @@ def test_a_slice_of_a_view_after_dropout_is_unknown(weights):
 )
 def test_a_call_has_texts_and_heads(shape, axis, expected):
     weights = torch.randn(shape).softmax(-1)
-    own, _ = TrackedSoftmax(weights).as_own(axis)
+    own, _ = TrackedSoftmax(weights).as_own(axis, MasksOfScores())
     assert torch.equal(own.weights, weights.reshape(expected))
     assert own.mask is EVERYTHING
 
 
-def test_the_mask_of_a_call_hides_keys_that_no_head_sees():
-    visible = torch.zeros(2, 3, 1, 7, dtype=torch.bool)
-    visible[0, 1, 0, 2] = visible[0, 2, 0, 5] = visible[1, 0, 0, 6] = True
-    own, _ = TrackedSoftmax(torch.rand(6, 5, 7), visible.flatten(0, 1)).as_own(HeadAxis(split=(2, 3)))
-    assert torch.equal(own.mask.dense(5, 7), visible.any(1)[:, None])
+def test_the_mask_of_a_call_hides_what_the_scores_of_each_head_hide():
+    visible = torch.rand(2, 3, 5, 7) < 0.5
+    tracked = TrackedSoftmax(torch.rand(6, 5, 7), visible.flatten(0, 1))
+    own, basis = tracked.as_own(HeadAxis(split=(2, 3)), MasksOfScores())
+    assert torch.equal(own.mask.dense(5, 7), visible)
+    assert basis.weights.how is How.ASSUMED  # only because these scores are no product
+    assert "no product" in basis.weights.reason
 
 
 def test_visible_keys_of_another_shape_say_nothing():
     assert (
-        TrackedSoftmax(torch.rand(6, 5, 7), torch.zeros(6, 1, 8, dtype=torch.bool)).as_own(HeadAxis())[0].mask
+        TrackedSoftmax(torch.rand(6, 5, 7), torch.zeros(6, 1, 8, dtype=torch.bool))
+        .as_own(HeadAxis(), MasksOfScores())[0]
+        .mask
         is EVERYTHING
     )
 

@@ -7,7 +7,7 @@ from torch.testing import assert_close
 from heads import dense
 from heads.dense import random_call
 from heads.made_calls import made_call
-from regard.attention.masks import causal, padding
+from regard.attention.masks import as_mask, causal, padding
 from regard.heads.measure import on_demand
 from regard.heads.measure.kernels import exact_weights
 
@@ -70,3 +70,21 @@ def test_rows_that_do_not_count_carry_nothing():
     call = made_call("", weights=torch.rand(1, 2, 3, 5).softmax(-1), real=real)
     carried = on_demand.carry(call, lse_of(call), torch.tensor([[[0.0, 5.0, 0.0], [1.0, 0.0, 2.0]]]))
     assert_close(carried.sum(-1), torch.tensor([[0.0, 3.0]]))
+
+
+def test_bins_that_a_step_could_not_reach_are_0_and_nan_in_rows_that_do_not_count():
+    short, long = torch.tensor([[0.25, 0.75], [torch.nan] * 2]), torch.rand(3, 5)
+    first, second = on_demand.with_equal_bins([short, long])
+    assert_close(first, torch.tensor([[0.25, 0.75, 0, 0, 0], [torch.nan] * 5]), equal_nan=True)
+    assert torch.equal(second, long)
+
+
+def test_a_query_whose_scores_are_all_hidden_does_not_count_whatever_its_weights():
+    seen = causal().dense(5, 5)
+    seen[..., 3, :] = False
+    call = made_call("", weights=torch.full((2, 3, 5, 5), 0.2), mask=as_mask(seen))
+    expected = torch.tensor([True, True, True, False, True])
+    assert torch.equal(on_demand.counted(call, lse_of(call)), expected.expand(2, 3, 5))
+    keep = torch.tensor([[False, True, True, True, True], [True] * 5])
+    call = made_call("", weights=torch.full((2, 3, 5, 5), 0.2), mask=causal() & padding(keep))
+    assert torch.equal(on_demand.counted(call, lse_of(call)), keep[:, None].expand(2, 3, 5))

@@ -6,6 +6,7 @@ import torch
 from heads import dense
 from heads.dense import pattern
 from heads.made_calls import made_call
+from regard.attention.masks import EVERYTHING, causal
 from regard.heads.report.report import Seen
 from regard.heads.report.roles import NAMES, Role
 
@@ -23,7 +24,8 @@ def twice():
 
 def head_of(weights, tokens=None, **options):
     seen = Seen(**options)
-    seen.add(0, 0, made_call("attention", weights=weights, tokens=tokens))
+    mask = EVERYTHING if weights.triu(1).any() else causal()
+    seen.add(0, 0, made_call("attention", weights=weights, tokens=tokens, mask=mask))
     return seen[0, 0]
 
 

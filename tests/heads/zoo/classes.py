@@ -165,7 +165,7 @@ DECODERS = (
 )
 ENCODERS = (
     "bert roberta distilbert albert electra camembert deberta deberta-v2 mpnet xlm flaubert roformer layoutlm convbert "
-    "modernbert megatron-bert ibert rembert splinter ernie data2vec-text nomic_bert eurobert luke "
+    "modernbert megatron-bert ibert splinter ernie data2vec-text nomic_bert eurobert luke "
     "roberta-prelayernorm bert-generation nystromformer"
 )
 WITH_DECODERS = (
@@ -252,6 +252,17 @@ ANIMALS = (
     Animal("deepseek_v3", text, sizes={"num_key_value_heads": 4}),
     *(Animal(name, text) for name in ENCODERS.split()),
     Animal("squeezebert", text, (Stack("attentions", "input_ids", of_scores=True),)),
+    Animal("markuplm", text),  # its mask is −10,000
+    Animal("xlm-roberta-xl", text),
+    Animal("tapas", lambda padding: text(padding) | {"token_type_ids": torch.zeros(TEXTS, TOKENS, 7).long()}),
+    Animal(
+        "patchtst",
+        lambda padding: {"past_values": random(TEXTS, 32, 3)},
+        PATCHES,
+        {"context_length": 32, "patch_length": 4, "patch_stride": 4, "num_input_channels": 3},
+        can_pad=False,
+    ),
+    Animal("rembert", text, spread=0.3),  # more, and weights are 0 in float64, too
     Animal("mobilebert", text, spread=0.3),
     Animal("canine", text, double=False),
     Animal("longformer", long_text, sizes={"attention_window": [4, 4]}, refused=("attentions",)),
@@ -284,7 +295,7 @@ ANIMALS = (
     ),
     *(of_images(name) for name in IMAGES.split()),
     of_images("yolos", sizes={"image_size": [IMAGE, IMAGE], "num_detection_tokens": 3}),
-    *(of_images(name, sizes=STAGES, partial=True) for name in ("swin", "swinv2")),
+    *(of_images(name, sizes=STAGES, partial=True) for name in ("swin", "swinv2", "donut-swin")),
     of_images("segformer", sizes=PYRAMID, stacks=(Stack("attentions", has_positions=False),)),
     of_images(
         "hiera",

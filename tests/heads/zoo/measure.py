@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 import regard
 from heads import dense
@@ -71,6 +72,16 @@ class Result:
         return sorted({kind.replace("… – …", "…") for one in kinds for kind in one.split("; ")})
 
 
+class InFloat64(TorchFunctionMode):
+    """Softmaxes of float64 scores that a model asks for in float32, where small weights are 0, are in float64."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func.__name__ == "softmax" and kwargs.get("dtype") is torch.float32 and args[0].dtype is torch.float64:
+            kwargs = {**kwargs, "dtype": torch.float64}
+        return func(*args, **kwargs)
+
+
 def truths(animal: Animal, padding: bool) -> list[Truth]:
     """The layers of the eager model in float64, from its own output."""
     arguments = animal.inputs(padding)
@@ -80,7 +91,7 @@ def truths(animal: Animal, padding: bool) -> list[Truth]:
         model = model.double()
     else:
         doubled = arguments
-    with torch.no_grad(), warnings.catch_warnings():
+    with torch.no_grad(), warnings.catch_warnings(), InFloat64():
         warnings.simplefilter("ignore")
         out = model(**doubled, output_attentions=True)
     return [truth for stack in animal.stacks for truth in _of_stack(stack, out, arguments)]
@@ -95,9 +106,9 @@ def _of_stack(stack: Stack, out: Any, arguments: dict[str, Tensor]) -> Iterator[
         pads = mask is not None and stack.queries == "input_ids" and not stack.across
         tokens = None if stack.across or ids is None or weights.shape[-1] != ids.shape[-1] else ids
         real = mask.bool() if pads and mask is not None and mask.shape[1] == weights.shape[-2] else None
-        if mask is not None and stack.layout == "BnHTS":  # blocks of the text, filled up at the end
-            T = weights.shape[-2]
-            real = torch.nn.functional.pad(mask.bool(), (0, -mask.shape[1] % T)).view(-1, T)
+        if stack.layout == "BnHTS":  # blocks of the text, filled up at the end
+            T, whole = weights.shape[-2], torch.ones_like(arguments["input_ids"]) if mask is None else mask
+            real = torch.nn.functional.pad(whole.bool(), (0, -whole.shape[1] % T)).view(-1, T)
         if mask is not None and stack.with_image:
             real = torch.nn.functional.pad(mask.bool(), (0, weights.shape[-2] - mask.shape[1]), value=True)
         yield Truth(f"{stack.field} {number}", weights.double(), real, tokens, stack.across, stack.has_positions)
@@ -120,7 +131,11 @@ def examine(animal: Animal, implementation: str, padding: bool) -> Result:
     expected = truths(animal, padding)
     model = animal.model(implementation)
     try:
-        with warnings.catch_warnings(record=True) as said, torch.no_grad(), regard.watch(model, keep=True) as seen:
+        with (
+            warnings.catch_warnings(record=True) as said,
+            torch.no_grad(),
+            regard.watch(model, keep=True, collect=("default", "received_mean")) as seen,
+        ):
             warnings.simplefilter("always")
             model(**animal.inputs(padding))
     except ValueError as error:
@@ -174,7 +189,7 @@ def _compare(truth: Truth, layer: Any, result: Result) -> None:
             expected[name] = torch.full_like(expected["entropy"], torch.nan)
     for name, right in expected.items():
         if not layer.record.has(name):
-            if not (name in NEED_TOKENS and truth.tokens is None) and name != "received_mean":
+            if not (name in NEED_TOKENS and truth.tokens is None):
                 result.wrong.append(f"{layer.name}: {name} is missing")
             continue
         mine = layer.record.read(name).double()

@@ -24,7 +24,7 @@ def report(animal, fused):
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
-            with torch.no_grad(), regard.watch(model, keep=True) as seen:
+            with torch.no_grad(), regard.watch(model, keep=True, collect=("default", "received_mean")) as seen:
                 model(animal.x(), **animal.options)
             layers = list(seen)
         except ValueError as error:

@@ -25,8 +25,7 @@ class OwnWeights:
     """The weights of an attention whose model computed them itself, so that its queries and keys are not known."""
 
     weights: Tensor  # (B, H, T, S)
-    mask: Mask = EVERYTHING
-    seen: Tensor | None = None  # (B, T, S) bool: keys that scores leave visible, until padding is read from them
+    mask: Mask = EVERYTHING  # the keys that each query may see: a weight of 0 may also be a small one, rounded
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
@@ -118,6 +117,11 @@ class WatchedCall:
         bias, alibi = (None if t is None else t.detach() for t in (live.bias, live.alibi))
         plain = QK(q=live.q.detach(), k=live.k.detach(), mask=live.mask, scale=live.scale, bias=bias, alibi=alibi)
         return changed(self, attention=plain)
+
+
+def has_values(tensor: Tensor) -> bool:
+    """Does the tensor hold numbers? On the meta device, and in FakeTensorMode, it is a shape and nothing else."""
+    return not tensor.is_meta and type(tensor).__name__ != "FakeTensor"
 
 
 def changed(value: Value, **fields: Any) -> Value:

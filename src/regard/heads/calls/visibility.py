@@ -6,31 +6,29 @@ Roles are compared with these numbers.
 
 from __future__ import annotations
 
+from functools import reduce
+
 import torch
 from torch import Tensor
 
 from regard.attention.call import QK
-from regard.attention.masks import CAUSAL, EVERYTHING, Mask, Parts, key_padding, padding, to_four_axes
-from regard.heads.calls.call import Attention, OwnWeights, WatchedCall
-from regard.support.hidden_scores import may_see
+from regard.attention.masks import CAUSAL, EVERYTHING, Dense, Mask, Padding, Parts, key_padding, to_four_axes, window
+from regard.heads.calls.call import Attention, WatchedCall
+from regard.support.hidden_scores import may_see_among
 
 _TILE = 2**24  # entries of a dense mask at a time
-_ROWS = 512  # rows of a model's own weights at a time
+_RECENT = 4  # how many masks of a model's scores are remembered: those of its kinds of layers
 
 
 def is_counted_by_mask(attention: Attention) -> bool:
     """Does a mask of causal, window and padding alone decide which keys are visible? Counting needs no T × S tile."""
-    return isinstance(attention, QK) and attention.bias is None and attention.mask.parts().rest is None
+    return getattr(attention, "bias", None) is None and attention.mask.parts().rest is None
 
 
 def visible_key_counts(call: WatchedCall) -> tuple[Tensor, Tensor]:
     """How many keys each query may see, and their mean distance: two of (B or 1, H or 1, T), NaN in other rows."""
-    attention = call.attention
-    mask = attention.mask if is_counted_by_mask(attention) else None
-    if isinstance(attention, OwnWeights) and not call.origin.extra:
-        mask = _mask_behind(call, attention)
-    if mask is not None and mask.parts().rest is None:
-        count, total = _plain_rows(call, mask)
+    if is_counted_by_mask(call.attention):
+        count, total = _plain_rows(call, call.attention.mask)
     else:
         parts = []
         for rows in row_tiles(call):
@@ -43,6 +41,13 @@ def visible_key_counts(call: WatchedCall) -> tuple[Tensor, Tensor]:
         counted = counted & call.origin.real[:, None].to(counted.device)
     mean = total / count.clamp(min=1)
     return torch.where(counted, count, torch.nan).float(), torch.where(counted, mean, torch.nan).float()
+
+
+def sees_a_key(call: WatchedCall) -> Tensor:
+    """(B or 1, H or 1, T) bool: may the query see any key?"""
+    if is_counted_by_mask(call.attention):
+        return _plain_rows(call, call.attention.mask)[0] > 0
+    return torch.cat([visible_tile(call, rows).any(-1) for rows in row_tiles(call)], -1)
 
 
 def queries_per_key(call: WatchedCall) -> Tensor:
@@ -63,28 +68,57 @@ def queries_per_key(call: WatchedCall) -> Tensor:
     return (count * _real_keys(parts, S, call.device))[:, None]
 
 
-def reach_of(scores: Tensor) -> int:
-    """How far from its position any query may see a key, itself included; 0 where that is the whole text."""
-    T, S = scores.shape[-2:]
-    if bool(may_see(torch.stack([scores[..., -1, 0], scores[..., 0, -1]])).any()):
-        return 0
-    i, j = may_see(scores).reshape(-1, T, S).any(0).nonzero(as_tuple=True)
-    return int((i + S - T - j).abs().max()) + 1 if len(i) else 0
+class MasksOfScores:
+    """The masks of a model that writes its scores out: as rules, where they are, and one for all layers alike."""
+
+    def __init__(self) -> None:
+        self._recent: list[tuple[Tensor, Mask]] = []
+
+    def of(self, seen: Tensor) -> Mask:
+        """The mask that is True in seen, (B, H, T, S)."""
+        for known, mask in self._recent:
+            if known.shape[::2] == seen.shape[::2] and _equal(known, seen):
+                return mask
+        seen = seen[:, :1] if _equal(seen[:, :1], seen) else seen
+        mask = mask_written_out(seen)
+        self._recent = [(seen, mask), *self._recent[: _RECENT - 1]]
+        return mask
+
+    def forget(self) -> None:
+        self._recent.clear()
 
 
-def _mask_behind(call: WatchedCall, own: OwnWeights) -> Mask:
-    """The mask that a model's own weights seem to have had: causal where no weight is ahead, without unused keys.
+def mask_written_out(seen: Tensor) -> Mask:
+    """The mask that is True in seen, (B, H or 1, T, S): causal, a window and padding, or written out.
 
-    A single 0 is no evidence: in half precision small weights are 0, too.
+    >>> mask_written_out(torch.ones(1, 1, 5, 7, dtype=torch.bool).tril(2)).name
+    'causal'
     """
-    (T, S), real = own.weights.shape[2:], call.origin.real
-    mask = padding((own.weights > 0).any(2).any(1)) if own.mask is EVERYTHING else own.mask
-    counts = torch.ones(1, T, device=call.device) if real is None else real.to(call.device)
-    ahead = any(  # a padded row that sees nothing may have its weights anywhere
-        bool(((part.triu(S - T + 1 + row) > 0).any(-1) & (counts[:, None, row : row + _ROWS] > 0)).any())
-        for row, part in zip(range(0, max(T, 1), _ROWS), own.weights.split(_ROWS, dim=2), strict=True)
-    )
-    return mask if ahead else mask & CAUSAL
+    T, S = seen.shape[2:]
+    if bool(seen.all()):
+        return EVERYTHING
+    if seen.shape[1] > 1:
+        return Dense(seen)
+    keys, any_text = seen.any(2)[:, 0], seen.any(0)[0]  # (B, S), (T, S)
+    padding: Mask = EVERYTHING if bool(keys.all()) else Padding(keys)
+    first, last = any_text.byte().argmax(1), S - 1 - any_text.flip(1).byte().argmax(1)  # key of each query
+    at = torch.arange(S - T, S, device=seen.device)
+    near = window(int((torch.maximum(at - first, last - at) * any_text.any(1)).max()) + 1)
+    # The first that is enough: a rule that hides nothing here would say something about positions that is not known.
+    for rules in ((), (CAUSAL,), (near,), (CAUSAL, near)):
+        mask = reduce(_both, rules, padding)
+        if _equal(mask.dense(T, S, seen.device), seen):
+            return mask
+    return Dense(seen)
+
+
+def _both(one: Mask, other: Mask) -> Mask:
+    return other if one is EVERYTHING else one & other
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    """Are they equal, where one is repeated along its axes of size 1?"""
+    return all(a in (1, b) for a, b in zip(one.shape, other.shape, strict=True)) and bool((one == other).all())
 
 
 def _plain_rows(call: WatchedCall, mask: Mask) -> tuple[Tensor, Tensor]:
@@ -127,11 +161,9 @@ def visible_tile(call: WatchedCall, rows: Tensor) -> Tensor:
     (_, _, T, S), attention = call.sizes, call.attention
     tile = attention.mask.tile(rows, torch.arange(S, device=call.device), S - T)
     tile = to_four_axes(tile).expand(-1, -1, len(rows), S)
-    if isinstance(attention, OwnWeights):
-        return tile & (attention.weights[:, :, rows] > 0)
-    if attention.bias is not None:
+    if isinstance(attention, QK) and attention.bias is not None:
         bias = to_four_axes(attention.bias)
-        tile = tile & may_see(bias if bias.shape[2] == 1 else bias[:, :, rows])
+        tile = tile & may_see_among(bias if bias.shape[2] == 1 else bias[:, :, rows])
     return tile
 
 

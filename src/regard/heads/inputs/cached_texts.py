@@ -6,6 +6,7 @@ those of the keys that it is given now. Each text of a batch is looked up by the
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -16,6 +17,7 @@ from regard.attention.masks import Dense, Padding
 from regard.heads.calls.call import WatchedCall, changed
 from regard.heads.calls.copies import copy_of
 from regard.heads.calls.same_keys import fingerprint
+from regard.heads.calls.visibility import mask_written_out
 from regard.support.vocabulary import CACHES
 
 KEPT = 16  # how many texts are remembered for each layer
@@ -81,21 +83,21 @@ class CachedTexts:
         """The texts of the keys before the last T, whose fingerprints these are; None where one is unknown.
 
         total: how many tokens the whole text has, where that is known. Where a cache has dropped keys, texts of that
-        length with the same last keys may differ in the first ones: then these are unknown.
+        length with the same last keys, also those of one batch, may differ in the first ones: then these are unknown.
         """
         past, before = marks[:, : marks.shape[1] - T], None if total is None else total - T
         texts = self._settle(layer)[::-1]
         same = [_beginning(text, past, before) for text in texts if text.marks.shape[0] == past.shape[0]]
-        if any(same):
-            return _only(same, before)
-        rows = [_only([_row(text, row, before) for text in texts], before) for row in past]
+        if (found := _only(same, before)) is not None and found.ids.shape[1] == past.shape[1]:
+            return found
+        rows = [_only([one for text in texts for one in _rows(text, row, before)], before) for row in past]
         known = [row for row in rows if row is not None]
         if len(known) < len(rows) or len({row.ids.shape[1] for row in known}) != 1:
             return None
         return CachedText(*(torch.cat(parts) for parts in zip(*known, strict=True)))
 
 
-def _only(texts: list[CachedText | None], length: int | None) -> CachedText | None:
+def _only(texts: Sequence[CachedText | None], length: int | None) -> CachedText | None:
     """The first, if all have the same ids; of those with so many tokens, where that is known and some have."""
     known = [text for text in texts if text is not None]
     known = [text for text in known if text.ids.shape[1] == length] or known
@@ -103,29 +105,40 @@ def _only(texts: list[CachedText | None], length: int | None) -> CachedText | No
 
 
 def _beginning(text: CachedText, past: Tensor, total: int | None) -> CachedText | None:
-    """The whole text if these are its last keys, or its beginning if they are its first ones.
+    """The whole text if these are its last keys, or its beginning if they are its first ones, or the last before total.
 
-    Where its last keys are like its first ones (keys need not depend on positions), its length decides, if known.
+    Where its last keys are like its first ones (keys need not depend on positions), its length decides, if known. Keys
+    are in between where a cache that had dropped some was cut back.
     """
     size, P, length = text.marks.shape[1], past.shape[1], text.ids.shape[1]
+    if (start := _start(text, P, total)) is not None and torch.equal(text.marks[:, start : start + P], past):
+        return CachedText(text.ids[:, :total], text.first, past)
     begins = P < size == length and torch.equal(text.marks[:, :P], past)
     if size >= P and not (begins and total != length) and torch.equal(text.marks[:, size - P :], past):
         return text._replace(marks=past)
     return CachedText(text.ids[:, :P], text.first, past) if begins else None
 
 
-def _row(text: CachedText, past: Tensor, total: int | None) -> CachedText | None:
-    """The one of the texts that has these keys, (P,)."""
+def _start(text: CachedText, P: int, total: int | None) -> int | None:
+    """Where the last P keys before total begin among those of the text; None where they are not all there."""
+    if total is None or total > text.ids.shape[1]:
+        return None
+    start = total - P - (text.ids.shape[1] - text.marks.shape[1])
+    return start if start >= 0 else None
+
+
+def _rows(text: CachedText, past: Tensor, total: int | None) -> Iterator[CachedText]:
+    """Those of the texts that have these keys, (P,)."""
     size, P = text.marks.shape[1], len(past)
     if size < P:
-        return None
-    for start in dict.fromkeys((size - P, 0)):
+        return
+    cut = _start(text, P, total)
+    for start in dict.fromkeys((size - P, 0) if cut is None else (cut, size - P, 0)):
         rows = (text.marks[:, start : start + P] == past).all(1).nonzero()[:, 0].tolist()
         for row in rows:
             one = CachedText(*(part[row : row + 1] for part in text))
             if (found := _beginning(one, past[None], total)) is not None:
-                return found
-    return None
+                yield found
 
 
 def without_unused_slots(call: WatchedCall, length: int) -> WatchedCall:
@@ -135,19 +148,21 @@ def without_unused_slots(call: WatchedCall, length: int) -> WatchedCall:
     """
     attention, (_, _, T, S) = call.attention, call.sizes
     mask = attention.mask
-    if not T <= length < S or call.origin.extra or not isinstance(mask, (Dense, Padding)):
+    if not T <= length < S or call.origin.extra:
         return call
-    allowed = mask.seen if isinstance(mask, Dense) else mask.keep
-    if allowed.dim() < 2 or allowed.shape[-1] != S or allowed[..., length:].any():
-        return call
-    numbers: dict[str, Any] = {"mask": type(mask)(allowed[..., :length])}
+    numbers: dict[str, Any]
     if isinstance(attention, QK):
-        if attention.bias is not None:
+        if attention.bias is not None or not isinstance(mask, (Dense, Padding)):
             return call
-        numbers["k"] = attention.k[:, :, :length]
+        allowed = mask.seen if isinstance(mask, Dense) else mask.keep
+        if allowed.dim() < 2 or allowed.shape[-1] != S or allowed[..., length:].any():
+            return call
+        numbers = {"mask": type(mask)(allowed[..., :length]), "k": attention.k[:, :, :length]}
     else:  # rows that see nothing may have weight elsewhere
-        numbers["weights"] = attention.weights[..., :length]
-        numbers["seen"] = None if attention.seen is None else attention.seen[..., :length]
+        allowed = mask.dense(T, S, call.device).expand(-1, -1, T, S)
+        if allowed[..., length:].any():
+            return call
+        numbers = {"mask": mask_written_out(allowed[..., :length]), "weights": attention.weights[..., :length]}
     marks = call.origin.fingerprint
     origin = changed(call.origin, fingerprint=None if marks is None else marks[..., :length])
     return changed(call, attention=changed(attention, **numbers), origin=origin)

@@ -18,7 +18,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from regard.attention.call import QK
 from regard.heads.calls.basis import FROM_CALL, FROM_MASK, Basis, Fact, How, assumed, unknown
-from regard.heads.calls.call import Args, Kwargs, OwnWeights, TextIds, WatchedCall
+from regard.heads.calls.call import Args, Kwargs, TextIds, WatchedCall
 from regard.heads.calls.edits import Positions
 from regard.heads.calls.same_keys import fingerprint_of
 from regard.heads.inputs.cached_texts import CachedTexts, text_read, total_length, without_unused_slots
@@ -108,8 +108,6 @@ class InputTracker:
             self.modules.add(module)
         if ids is not None and call.origin.tokens is ids:
             call = _with_text(call, inputs, module)
-        if isinstance(call.attention, OwnWeights) and call.attention.seen is not None:
-            call = call.with_attention(seen=None)
         basis = Basis(call.origin.basis.weights, call.origin.basis.heads, positions, padding, token_fact)
         return call.with_origin(basis=basis) if basis != call.origin.basis else call
 
@@ -124,6 +122,7 @@ class InputTracker:
         ids = None
         if is_own and not across:
             call, ids = used, _token_ids(inputs, used)
+            call = call if ids is not None else _after_dropped_keys(call, inputs)
         return call.with_origin(module=module, tokens=ids, across=across), ids
 
     @property
@@ -222,6 +221,8 @@ class InputTracker:
             inputs.inherit_ids(outer)
         inputs.source_length = source_length
         inputs.total = total_length(kwargs, inputs.length, inputs.real)
+        if inputs.ids is outer.ids and outer.total is not None:  # inside the model, a layer may have written already
+            inputs.total = outer.total
         return inputs
 
     def _input_arguments(self, module: nn.Module, args: Args, kwargs: Kwargs) -> dict[str, Any]:
@@ -256,7 +257,10 @@ class InputTracker:
 
     def _real_queries(self, inputs: CallInputs, call: WatchedCall) -> Tensor | None:
         """(B, T), False = padding: from the model's arguments, or from the mask of the call."""
-        if inputs.real is not None and (real := last_queries(inputs.real, inputs.length, call)) is not None:
+        if (
+            inputs.real is not None
+            and (real := last_queries(inputs.real, inputs.length, call, inputs.total)) is not None
+        ):
             return real
         own, outer = self._sources()
         B, _, T, S = call.sizes
@@ -340,6 +344,17 @@ def _token_ids(inputs: CallInputs, call: WatchedCall) -> Tensor | None:
         return None
     inputs.is_cached = True
     return torch.cat([inputs.past.ids, ids], 1)[:, length - S :]
+
+
+def _after_dropped_keys(call: WatchedCall, inputs: CallInputs) -> WatchedCall:
+    """A call whose earlier ids are unknown, with how many keys before its own a cache has dropped."""
+    B, _, T, S = call.sizes
+    if inputs.total is None or not T < S < inputs.total:
+        return call
+    first, count = torch.zeros(B, dtype=torch.long, device=call.device), inputs.total - S
+    if inputs.real is not None and inputs.real.shape == (B, inputs.total):
+        first = (~inputs.real).cumprod(1).sum(1).to(call.device)
+    return call.with_origin(first=first - count, dropped=first.new_full((B, count), -1))
 
 
 def _with_text(call: WatchedCall, inputs: CallInputs, module: str) -> WatchedCall:

@@ -111,6 +111,7 @@ class ModuleCall:
         self.pieces: list[tuple[WatchedCall, Mask | None, Tensor | None]] = []
         self.is_refused = False  # a part of its attention is not reported
         self.is_cut = False  # a piece of its attention was cut
+        self.first_layer = 0  # how many attention calls there were before it
 
     @cached_property
     def source(self) -> KeySource:

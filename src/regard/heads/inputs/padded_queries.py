@@ -21,7 +21,7 @@ from regard.attention.masks import And, Causal, Documents, Everything, Mask, Pad
 from regard.heads.calls.call import OwnWeights, WatchedCall
 from regard.heads.calls.visibility import row_tiles, visible_tile
 from regard.heads.inputs.user_texts import for_batch
-from regard.support.hidden_scores import may_see
+from regard.support.hidden_scores import may_see_among
 
 _SEES_ITSELF = (Everything, Causal, Window, Documents)  # masks in which each query sees the key at its own position
 
@@ -34,17 +34,16 @@ def real_queries(call: WatchedCall, given: Callable[[Tensor], bool] = lambda col
     attention = call.attention
     rules = [rule for rule in _all_of(attention.mask) if not isinstance(rule, _SEES_ITSELF)]
     if isinstance(attention, OwnWeights):
-        seen = attention.seen
-        return by_evidence(seen, given) if seen is not None else _of_one_row(rules, call)
+        return by_evidence(_dense(call), given) if rules else None
     bias = None if attention.bias is None else _once(to_four_axes(attention.bias))
     one_bias = bias is None or (bias.shape[1:3] == (1, 1) and bias.shape[0] == call.sizes[0])
     if one_bias and all(isinstance(rule, Padding) for rule in rules):
         real = _of_one_row(rules, call)
         if bias is None:
             return real
-        visible = may_see(bias[:, 0, 0])
+        visible = may_see_among(bias[:, 0, 0])
         return visible if real is None else real & visible
-    real = by_evidence(torch.cat([visible_tile(call, rows).any(1) for rows in row_tiles(call)], 1), given)
+    real = by_evidence(_dense(call), given)
     padding = _of_one_row([rule for rule in rules if isinstance(rule, Padding)], call)
     return real if padding is None else real & padding
 
@@ -69,13 +68,17 @@ def hides_keys(arguments: Iterable[Any], columns: Tensor) -> bool:
     return False
 
 
-def last_queries(real: Tensor, length: int | None, call: WatchedCall) -> Tensor | None:
-    """The model's padding mask, of all keys so far or of the new ones, for the queries of this call."""
+def last_queries(real: Tensor, length: int | None, call: WatchedCall, total: int | None = None) -> Tensor | None:
+    """The model's padding mask, of all keys so far or of the new ones, for the queries of this call.
+
+    total: how many keys there are so far, where that is known: a static cache, and its mask, may have slots after them.
+    """
     B, _, T, _ = call.sizes
     fitted = for_batch(real, B)
     if fitted is None or fitted.shape[1] < T or T not in (length, fitted.shape[1]):
         return None
-    return fitted[:, fitted.shape[1] - T :]
+    end = fitted.shape[1] if total is None or length != T else min(total, fitted.shape[1])
+    return fitted[:, end - T : end]
 
 
 def in_blocks(real: Tensor, call: WatchedCall) -> Tensor | None:
@@ -90,6 +93,11 @@ def _of_one_row(rules: list[Mask], call: WatchedCall) -> Tensor | None:
         return None
     keys = torch.arange(call.sizes[3], device=call.device)
     return reduce(torch.logical_and, [rule.tile(keys[:1], keys, 0).flatten(0, -2) for rule in rules])
+
+
+def _dense(call: WatchedCall) -> Tensor:
+    """(B or 1, T, S): which keys each query may see, in any head."""
+    return torch.cat([visible_tile(call, rows).any(1) for rows in row_tiles(call)], 1)
 
 
 def _all_of(mask: Mask) -> list[Mask]:

@@ -16,11 +16,12 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from regard.attention.call import QK
-from regard.attention.masks import EVERYTHING, Mask, Padding
+from regard.attention.masks import EVERYTHING, Mask
 from regard.attention.numerics import softmax_over_visible
 from regard.heads.calls.basis import Fact, How
 from regard.heads.calls.call import Args, Kwargs, Origin, OwnWeights, WatchedCall
 from regard.heads.calls.score_origin import tensors_among
+from regard.heads.calls.visibility import mask_written_out
 from regard.heads.intercept.paths import handles
 from regard.heads.intercept.softmax import PERMUTE, RESHAPE_OR_CAST, SLICE
 from regard.heads.measure.kernels.exact_weights import LOG2E, all_scores
@@ -70,7 +71,7 @@ def flex_call(args: Args, kwargs: Kwargs) -> WatchedCall:
         return WatchedCall(QK(q=q, k=k, scale=scale, mask=mask))
     scores = _modified_scores(QK(q=q, k=k, scale=scale), score_mod)
     scores = scores.masked_fill(~mask.dense(q.shape[2], k.shape[2], q.device), -torch.inf)
-    return WatchedCall(OwnWeights(_softmax(scores), Padding(may_see(scores).any(2).any(1))))
+    return WatchedCall(OwnWeights(_softmax(scores), mask_written_out(may_see(scores))))
 
 
 def without_flex_edges(args: Args, kwargs: Kwargs, removed: Mask) -> tuple[Args, Kwargs]:

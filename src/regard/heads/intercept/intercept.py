@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from regard.attention.call import Call
 from regard.attention.masks import Mask
-from regard.heads.calls.call import Args, Kwargs, OwnWeights, WatchedCall, changed
+from regard.heads.calls.call import Args, Kwargs, OwnWeights, WatchedCall, changed, has_values
 from regard.heads.calls.edits import CallEdit, Editor, LayerEdit
 from regard.heads.calls.head_axis import HeadAxis, find_head_axis
 from regard.heads.calls.score_origin import Memory
@@ -32,7 +32,7 @@ from regard.heads.intercept import flex, functorch, paths, regard_attention, sdp
 from regard.heads.intercept.linear_paths import LinearPaths
 from regard.heads.intercept.paths import AROUND_FORWARD, FunctionMode, OwnComputation, current_interceptor
 from regard.heads.intercept.softmax import SoftmaxTracker, report_softmax
-from regard.heads.intercept.watched_model import Callback, Forwards, WatchedModel
+from regard.heads.intercept.watched_model import Callback, Dropped, Forwards, WatchedModel
 from regard.heads.intercept.weight_uses import WeightUses
 from regard.traces.failures import explain_call
 
@@ -54,6 +54,7 @@ def intercept(
     contexts: bool = False,
     tokens: Given = None,
     padding: Given = None,
+    dropped: Dropped | None = None,
 ) -> Iterator[Forwards]:
     """Call `callback(forward, layer, call)` right after each attention call that the model makes inside the block.
 
@@ -61,25 +62,33 @@ def intercept(
     have `context`, what each head handed over. `forward` counts calls of the model, or of a part of it that is called
     by itself; `layer` counts attention calls within one. tokens: (B, T) ids, where the model's own arguments do not
     contain them. padding: (B, T), True = a real token. Both may be dicts of such tensors by the names of modules.
+    dropped: called as `dropped(forward, layer)` where a module raised an error, which may be caught: the calls of this
+    forward, from this layer on, count for nothing.
     """
-    watched = WatchedModel(model, InputTracker(tokens, padding), callback, editor, contexts)
+    watched = WatchedModel(model, InputTracker(tokens, padding), callback, editor, contexts, dropped)
     for module, name in watched.names.values():
         if isinstance(module, torch.jit.ScriptModule):
             raise ValueError(
                 f"{name or 'the model'} is TorchScript, which cannot be intercepted; watch the module it was made from"
             )
-    interceptor = current_interceptor.get() or Interceptor()
+    outer = current_interceptor.get()
+    # Each block has its own: asyncio tasks that are started inside one block must not see each other's blocks. A block
+    # that is opened while a model runs joins the one that intercepts it.
+    interceptor = outer if outer is not None and outer.running else Interceptor(() if outer is None else outer.models)
     with _patches.applied(), current_interceptor.set(interceptor):
         interceptor.models.append(watched)
         try:
             yield watched.forwards
         finally:
+            watched.is_open = False  # interceptors of blocks inside may outlive this one
             interceptor.models.remove(watched)
             interceptor.find_running()
     if not watched.forwards.count:
         remedy = "call it there, in the same thread (or asyncio task)"
         raise ValueError(f"the model was not called inside the block; {remedy}")
-    if not watched.forwards.calls:
+    if watched.forwards.failed == watched.forwards.count:
+        raise ValueError("the model raised an error whenever it was called inside the block, so nothing is reported")
+    if not watched.forwards.calls and watched.refused.keys() != {paths.NO_VALUES}:  # of that, a warning is enough
         why = "; ".join(watched.refusals().values()) or OTHERWISE
         raise ValueError(f"{type(model).__name__} made no attention that can be seen; looked for {INTERCEPTED}. {why}")
     watched.inputs.check_used()
@@ -103,8 +112,8 @@ _patches = paths.Patches([paths.Patch(nn.Module, "__call__", _intercepting_call)
 class Interceptor:
     """Intercepts attention in one thread, for every model that is watched in it."""
 
-    def __init__(self) -> None:
-        self.models: list[WatchedModel] = []
+    def __init__(self, models: Sequence[WatchedModel] = ()) -> None:
+        self.models = [model for model in models if model.is_open]
         self.running: list[WatchedModel] = []  # those of the models that are being called
         self.leaves: set[int] = set()  # id() of those of their modules that make no attention
         self.in_callback = False
@@ -127,7 +136,7 @@ class Interceptor:
         """Call a module, with each watched model knowing that it runs."""
         is_outermost = not self.running
         if is_outermost and in_backward():
-            if any(model.editor is not None and id(module) in model.names for model in self.models):
+            if any(m.editor is not None and m.is_open and id(module) in m.names for m in self.models):
                 raise ValueError(
                     f"{type(module).__name__} is computed again in backward, where it cannot be cut; switch gradient "
                     "checkpointing off"
@@ -145,6 +154,9 @@ class Interceptor:
                 with self.mode_for(module):
                     output = original(module, *args, **kwargs)
             return output
+        except BaseException:
+            self._drop_calls(entered)
+            raise
         finally:
             self._leave(entered, output)
             if is_outermost:
@@ -194,6 +206,13 @@ class Interceptor:
                     entered.append(model)
                     if len(model.calls) == 1:
                         self.find_running()
+
+    def _drop_calls(self, models: Sequence[WatchedModel]) -> None:
+        """These models' innermost module raised an error, which may be caught."""
+        if self.pending is not None and models and self.pending.depth >= len(models[0].calls):
+            self.pending = None
+        for model in models:
+            model.drop_calls()
 
     def _leave(self, models: Sequence[WatchedModel], output: Any) -> None:
         """These models' innermost module is done."""
@@ -294,6 +313,9 @@ class Interceptor:
     ) -> None:
         """Pass a call to the running models."""
         if self.is_vmapped():
+            return
+        if not has_values(call.attention.weights if isinstance(call.attention, OwnWeights) else call.attention.q):
+            self.refuse(paths.NO_VALUES)
             return
         if functorch.is_active():
             call, context = functorch.plain(call), functorch.plain(context)

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from regard.attention.observers import inside_observed_attention
-from regard.heads.calls.call import Args, Kwargs
+from regard.heads.calls.call import Args, Kwargs, has_values
 from regard.support.scoped import Scoped
 from regard.traces.failures import explain_call
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from regard.heads.intercept.intercept import Interceptor
 
 COMPILER = "torch._dynamo"
+NO_VALUES = "its tensors hold no numbers: they are on the meta device, or FakeTensors"
 _UNCHANGED = nullcontext()
 
 # (interceptor, function, args, kwargs) → what the function returns
@@ -124,6 +125,10 @@ class FunctionMode(TorchFunctionMode):
         handler, softmaxes, uses = HANDLERS.get(name), self.interceptor.softmaxes, self.interceptor.weight_uses
         if uses.is_on:
             uses.check(name, args, kwargs)
+        if handler is not None and not _have_values(args, kwargs):
+            if "softmax" in name or "attention" in name:
+                self.interceptor.refuse(NO_VALUES)
+            return func(*args, **kwargs)
         if handler is not None:
             out = handler(self.interceptor, func, args, kwargs)
         else:
@@ -139,6 +144,11 @@ class FunctionMode(TorchFunctionMode):
         if self.interceptor.pending is not None:
             self.interceptor.pending.follow(name, args, kwargs, out)
         return out
+
+
+def _have_values(args: Args, kwargs: Kwargs) -> bool:
+    """Does the first tensor of these arguments hold numbers? True where there is none."""
+    return next((has_values(value) for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), True)
 
 
 @lru_cache(maxsize=4096)

@@ -20,13 +20,13 @@ from regard.heads.calls.call import Args, Kwargs, Origin, WatchedCall, changed
 from regard.heads.calls.head_axis import HeadAxis, declared_heads
 from regard.heads.calls.same_keys import fingerprint_of_values
 from regard.heads.calls.score_origin import ScoreOrigins, learned
-from regard.heads.calls.visibility import reach_of
+from regard.heads.calls.visibility import MasksOfScores
 from regard.heads.calls.wiring import version_of
 from regard.heads.inputs.positions import OF_FEATURES, are_features
 from regard.heads.intercept import functorch, tracked_softmax
 from regard.heads.intercept.paths import OwnComputation, handles
 from regard.heads.intercept.tracked_softmax import SoftmaxSource, TrackedSoftmax, WeightedProduct, as_tuple
-from regard.support.hidden_scores import may_see
+from regard.support.hidden_scores import may_see_among
 
 if TYPE_CHECKING:
     from regard.heads.intercept.intercept import Interceptor
@@ -79,6 +79,7 @@ class SoftmaxTracker:
         self.on_attention, self.where = on_attention, where
         self.keep_scores = False
         self.scores = ScoreOrigins()
+        self.masks = MasksOfScores()
         self.lost: dict[object, LostSoftmax] = {}  # by origin
         self.tracked: dict[int, tuple[Any, TrackedSoftmax, int]] = {}  # by id: weak reference, softmax, version
 
@@ -86,6 +87,7 @@ class SoftmaxTracker:
         """Stop following the softmaxes so far."""
         for followed in (self.tracked, self.scores.alive, self.lost):
             followed.clear()
+        self.masks.forget()
 
     def pass_on(self, name: str, args: Args, kwargs: Kwargs) -> None:
         """A function without a handler is called: if its argument is a softmax, it is what was not understood."""
@@ -104,14 +106,14 @@ class SoftmaxTracker:
         axis = args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis"))
         if not isinstance(scores, Tensor) or scores.is_nested or scores.dim() < 2 or axis not in (-1, scores.dim() - 1):
             return function(*args, **kwargs)
-        visible, seen, reach = _visibility(scores.detach())
+        visible = _visibility(scores)
         out = function(*args, **kwargs)
         if isinstance(out, Tensor) and out.is_floating_point():
             source = None
             if self.keep_scores and args and args[0] is scores:
                 source = SoftmaxSource(scores, version_of(scores), lambda t: function(t, *args[1:], **kwargs))
             queries = self.scores.of(scores)
-            softmax = TrackedSoftmax(out.detach(), visible, seen, source=source, queries=queries, reach=reach)
+            softmax = TrackedSoftmax(out.detach(), visible, source=source, queries=queries)
             if queries is not None and out.dim() > 2:
                 self.lost[softmax.origin] = LostSoftmax(self.where(), tuple(out.shape))
             self._track(out, softmax)
@@ -144,6 +146,7 @@ class SoftmaxTracker:
         shape = tensor.shape
         if softmax.after_dropout and not softmax.unknown:
             softmax = softmax.changed_before_dropout(function, args, kwargs, tensor)
+        softmax = softmax.hidden_by(function, args, kwargs, tensor)
         out = function(*args, **kwargs)
         result = tensor if name == "__setitem__" else out
         if isinstance(result, Tensor) and result.shape[-2:] == shape[-2:]:
@@ -233,6 +236,7 @@ class SoftmaxTracker:
             return None
         if weights.dim() == 2 and tensor.dim() == 3 and queries == 1:  # one query per text
             softmax = replace(softmax, weights=weights[:, None], heads=(len(weights), 1), one_query=True)
+            softmax.visible = None if softmax.visible is None else softmax.visible[:, None]
         return softmax
 
     def _confirm(self, softmax: TrackedSoftmax, product: WeightedProduct) -> Tensor:
@@ -258,7 +262,7 @@ class SoftmaxTracker:
             return None
         _, softmax, version = entry
         if version != version_of(tensor):  # changed in place by a function that is not followed
-            softmax = softmax.overwritten(tensor, tensor.shape)
+            softmax = replace(softmax.overwritten(tensor, tensor.shape), hidden_by_zero=True)
             if softmax.after_dropout:
                 softmax.unknown = "after dropout its weights are written over; put dropout last"
             self._track(tensor, softmax)
@@ -272,12 +276,13 @@ class SoftmaxTracker:
         return None, None
 
 
-def _visibility(scores: Tensor) -> tuple[Tensor | None, Tensor | None, int]:
-    """Which keys any query may see, which ones each may, where some are hidden from all, and how far a query sees."""
-    if not scores.numel() or functorch.is_vmapped():
-        return None, None, 0
-    visible = may_see(scores.amax(-2, keepdim=True))
-    return visible, None if bool(visible.all()) else may_see(scores), reach_of(scores)
+def _visibility(scores: Tensor) -> Tensor | None:
+    """(…, T, S): which keys each query may see, by its scores; None where it may see all of them."""
+    if functorch.is_vmapped():
+        return None
+    with functorch.off():
+        seen = may_see_among(functorch.plain(scores.detach()))
+        return None if bool(seen.all()) else seen
 
 
 def _may_be_values(values: Tensor, weights: Tensor) -> bool:
@@ -351,7 +356,7 @@ def report_softmax(interceptor: Interceptor, softmax: TrackedSoftmax, product: W
         interceptor.refuse(unknown)
     if unknown or axis is None:
         return product.out
-    own, basis = softmax.as_own(axis)
+    own, basis = softmax.as_own(axis, interceptor.softmaxes.masks)
     with functorch.off():
         marks = fingerprint_of_values(functorch.plain(product.values), own.sizes)
     call = WatchedCall(own, Origin(fingerprint=marks, basis=basis))

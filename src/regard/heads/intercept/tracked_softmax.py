@@ -17,12 +17,13 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from regard.attention.masks import EVERYTHING, Mask, Padding, window
+from regard.attention.masks import EVERYTHING
 from regard.heads.calls.basis import FROM_CALL, Basis, Fact, How, assumed
 from regard.heads.calls.call import Args, Kwargs, OwnWeights, changed
 from regard.heads.calls.edits import CallEdit
 from regard.heads.calls.head_axis import HeadAxis
 from regard.heads.calls.score_origin import Memory
+from regard.heads.calls.visibility import MasksOfScores
 from regard.heads.calls.wiring import version_of
 from regard.support.hidden_scores import may_see
 
@@ -66,8 +67,8 @@ class TrackedSoftmax:
     """The weights that a tensor of the model holds, as long as it may still be multiplied with values."""
 
     weights: Tensor  # with the axes of the softmax; not the model's own tensor object, which must remain free to die
-    visible: Tensor | None = None  # (…, 1, S): may any query see this key? By the scores: weights can round to 0
-    seen: Tensor | None = None  # (…, T, S): the keys that each query may see, where one is hidden from all queries
+    visible: Tensor | None = None  # (…, T, S): the keys that each query may see, by its scores; None: all of them
+    hidden_by_zero: bool = False  # what the model hid after the softmax is not known, other than by weights of 0
     restore: Callable[[Tensor], Tensor] = _identity  # from the axes of the model's tensor to those of the softmax
     transposed: bool = False  # the model's tensor has keys before queries, to be multiplied from the right
     heads: tuple[int, int] | None = None  # (B, H), once the model has viewed its tensor with these axes
@@ -79,7 +80,6 @@ class TrackedSoftmax:
     queries: Memory | None = None  # those of its scores; None where its scores are no product of queries and keys
     columns: int = 0  # of the softmax, where this is a part of them
     changed: bool = False  # the weights are not what the softmax returned
-    reach: int = 0  # how far any query sees, itself included, where its scores hide what is farther
     one_query: bool = False  # (N, S) was multiplied as (N, 1, S): N texts of one query, or N tokens that mix experts
 
     @property
@@ -124,11 +124,10 @@ class TrackedSoftmax:
             return as_tuple(function(t, *args[1:], **kwargs))
 
         whole, root = args[0].shape, self.root or self.origin
-        weights, visible, seen, source, unknown = slices, None, None, self.source, self.unknown
+        weights, visible, source, unknown = slices, None, self.source, self.unknown
         if self.has_own_axes and whole == self.weights.shape:
             weights = parts_of(self.weights)
-            visible = None if self.visible is None else parts_of(self.visible.expand_as(self.weights))
-            seen = None if self.seen is None else parts_of(self.seen)
+            visible = None if self.visible is None else parts_of(self.visible)
         else:
             source = None
             if self.after_dropout:
@@ -138,9 +137,8 @@ class TrackedSoftmax:
             softmax = TrackedSoftmax(part.detach(), after_dropout=self.after_dropout, unknown=unknown, root=root)
             softmax.queries, softmax.changed = self.queries, True
             softmax.columns = self.columns or (whole[-1] if part.shape[-1:] != whole[-1:] else 0)
-            if part.dim() >= 2:
-                softmax.visible = None if visible is None else visible[i].any(-2, keepdim=True)
-                softmax.seen = None if seen is None else seen[i]
+            softmax.visible = None if visible is None else visible[i]
+            softmax.hidden_by_zero = self.hidden_by_zero or (visible is None and self.visible is not None)
             softmax.source = None if source is None else source.part(parts_of, i)
             parts.append(softmax)
         return parts
@@ -156,25 +154,42 @@ class TrackedSoftmax:
             out = run_with_other(function, args, kwargs, tensor, weights)
         return replace(self, weights=out if isinstance(out, Tensor) else weights, changed=True)
 
-    def as_own(self, axis: HeadAxis) -> tuple[OwnWeights, Basis]:
-        """These weights, with a mask of the keys that the scores hid from every query, and how they are known."""
-        mask: Mask = EVERYTHING
-        seen, shape = None, self.weights.shape
-        if self.visible is not None and self.visible.shape == (*shape[:-2], 1, shape[-1]):
-            mask = Padding(axis.apply(self.visible).any(1)[:, 0])
-            if self.seen is not None and self.seen.shape == shape:
-                seen = axis.apply(self.seen).any(1)
-            if self.reach and self.weights.shape[-1] > self.reach:
-                mask = mask & window(self.reach)
-        fact = FROM_CALL
+    def hidden_by(self, function: Any, args: Args, kwargs: Kwargs, tensor: Tensor) -> TrackedSoftmax:
+        """The model's tensor will be changed by the function: what it makes 0, whatever was there, is hidden."""
+        with torch.no_grad():
+            some = torch.full_like(tensor, 0.5)
+            out = run_with_other(function, args, kwargs, tensor, some)
+            left = (out if isinstance(out, Tensor) else some) != 0
+        if bool(left.all()):
+            return self
+        if left.shape != tensor.shape or tensor.numel() != self.weights.numel():
+            return replace(self, hidden_by_zero=True)
+        left = self.restore(left)
+        return replace(self, visible=left if self.visible is None else self.visible & left)
+
+    def _visible_keys(self) -> tuple[Tensor | None, Fact]:
+        """(…, T, S): the keys that each query may see, None where it is all of them; and how that is known."""
+        seen = self.visible
+        if self.hidden_by_zero or (seen is not None and seen.shape != self.weights.shape):
+            seen = self.weights != 0
+            hides = not bool(seen.all())
+            return seen if hides else None, assumed("keys with a weight of 0 are hidden") if hides else FROM_CALL
+        if self.changed and seen is not None:  # small numbers may have been added to all weights
+            seen = seen | ((self.weights != 0) & seen.any(-1, keepdim=True))
+        return seen, FROM_CALL
+
+    def as_own(self, axis: HeadAxis, masks: MasksOfScores) -> tuple[OwnWeights, Basis]:
+        """These weights, with a mask of the keys that each query may see, and how they are known."""
+        seen, fact = self._visible_keys()
+        mask = EVERYTHING if seen is None else masks.of(axis.apply(seen))
         if self.queries is None:
             fact = assumed("these are attention weights; their scores are no product of queries and keys")
-        elif self.changed and self.weights.numel():
+        elif self.changed and self.weights.numel() and fact is FROM_CALL:
             low, high = self._sums()
             rest = "; the rest is on a key that has no value" if self.columns else ""
             if max(abs(low - 1), abs(high - 1)) > NEAR:
                 fact = Fact(How.CALL, f"rows sum to {low:.2f} – {high:.2f}{rest}")
-        return OwnWeights(axis.apply(self.weights), mask, seen), Basis(weights=fact, heads=axis.fact)
+        return OwnWeights(axis.apply(self.weights), mask), Basis(weights=fact, heads=axis.fact)
 
     def _sums(self) -> tuple[float, float]:
         """The smallest and the largest sum of a row that has weights."""
@@ -350,7 +365,7 @@ def without_edges(
     chosen = edit.rows()
     out = product.run(product.with_weights(softmax, rows, chosen, multiplied))
     kept = own.weights.index_copy(2, chosen, weights[:, :, chosen].to(own.weights.dtype))
-    return changed(own, weights=kept), out
+    return changed(own, weights=kept, mask=own.mask & edit.removed), out
 
 
 def with_other_edges(

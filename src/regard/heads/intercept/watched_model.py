@@ -26,6 +26,7 @@ from regard.heads.inputs.module_call import ModuleCall
 from regard.heads.inputs.positions import whole_text
 
 Callback = Callable[[int, int, WatchedCall], None]  # (forward, layer, call)
+Dropped = Callable[[int, int], None]  # (forward, layer): calls of this forward, from this layer on, count for nothing
 IN_PIECES = "it is computed in pieces, which are not joined"
 MODULES_AROUND = 3  # how many modules are asked for their number of heads, from the innermost on
 WRAPPERS = {"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"}  # submodule names that torch inserts
@@ -49,6 +50,7 @@ class Forwards:
     """How often the model was called so far, and how many attention calls it made."""
 
     count: int = 0
+    failed: int = 0  # how many of them raised an error
     calls: int = 0
     # The number of each layer, by its module and how often that was called before in a forward.
     layers: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -67,6 +69,7 @@ class WatchedModel:
         callback: Callback | None = None,
         editor: Editor | None = None,
         contexts: bool = False,
+        dropped: Dropped | None = None,
     ) -> None:
         self.names = {  # by id(); the modules are kept alive with their names: an id may be used again otherwise
             id(module): (module, ".".join(part for part in name.split(".") if part not in WRAPPERS))
@@ -74,6 +77,7 @@ class WatchedModel:
         }
         self.leaves = {key for key, (m, _) in self.names.items() if is_leaf(m)}
         self.callback, self.inputs, self.editor, self.contexts = callback, inputs, editor, contexts
+        self.dropped, self.is_open = dropped, True
         self.calls = inputs.calls
         self.refused: dict[str, list[str]] = {}  # modules whose attention is not reported, by reason
         self.uncuttable = ""  # why a cut that was made was none, or not whole
@@ -81,8 +85,8 @@ class WatchedModel:
         self._warned: set[str] = set()
         self._heads: dict[int, int | None] = {}  # by id() of the module
         self.forwards = Forwards()
-        self.layer = 0
-        self.times: Counter[str] = Counter()  # calls in this forward, by module
+        self.layers: list[str] = []  # the modules of the attention calls in this forward
+        self.times: Counter[str] = Counter()  # how often each is among them
 
     @property
     def heads(self) -> int | None:
@@ -105,15 +109,27 @@ class WatchedModel:
     def enter(self, module: nn.Module, args: Args, kwargs: Kwargs) -> bool:
         """A module is called, in any model. Is it part of this one?"""
         known = self.names.get(id(module)) or self.names.get(id(module._modules.get("_orig_mod")))  # compiled later
-        if known is None:
+        if known is None or not self.is_open:
             return False
         if not self.calls:
             self.forwards.count += 1
-            self.layer = 0
+            self.layers.clear()
             self.times.clear()
             self.cut.clear()
         self.inputs.enter(known[0], args, kwargs, known[1])
+        self.calls[-1].first_layer = len(self.layers)
         return True
+
+    def drop_calls(self) -> None:
+        """The innermost module raised an error: its attention calls so far are not reported."""
+        self.forwards.failed += len(self.calls) == 1
+        self.calls[-1].pieces.clear()
+        first = self.calls[-1].first_layer
+        if self.dropped is not None and len(self.layers) > first:
+            self.dropped(self.forwards.count - 1, first)
+        while len(self.layers) > first:
+            self.times[self.layers.pop()] -= 1
+            self.forwards.calls -= 1
 
     def leave(self, output: Any) -> None:
         """The innermost module is done, and returned this; None after an error."""
@@ -198,7 +214,7 @@ class WatchedModel:
             if self.contexts:
                 assert context is not None
                 call = changed(call, context=context.detach())
-            self.callback(self.forwards.count - 1, self.layer, call)
+            self.callback(self.forwards.count - 1, len(self.layers), call)
         self.count(name)
 
     def count(self, name: str | None = None) -> None:
@@ -206,7 +222,7 @@ class WatchedModel:
         name = self._name("") if name is None else name
         self.forwards.layers.setdefault((name, self.times[name]), len(self.forwards.layers))
         self.times[name] += 1
-        self.layer += 1
+        self.layers.append(name)
         self.forwards.calls += 1
 
     def _name(self, part: str) -> str:

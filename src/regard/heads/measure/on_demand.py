@@ -11,7 +11,9 @@ from itertools import groupby, pairwise
 import torch
 from torch import Tensor
 
+from regard.attention.masks import EVERYTHING
 from regard.heads.calls.call import OwnWeights, WatchedCall
+from regard.heads.calls.visibility import sees_a_key
 from regard.heads.measure.kernels import exact_weights as tiles
 from regard.heads.measure.kernels.exact_weights import HeadWeights, Tile
 
@@ -103,9 +105,9 @@ def histogram(call: WatchedCall, lse: Tensor, head: int) -> Tensor:
 
 
 def with_equal_bins(parts: list[Tensor]) -> list[Tensor]:
-    """Histograms of shorter steps get the bins they could not reach, with 0 in them."""
+    """Histograms of shorter steps get the bins they could not reach, with 0 in them; NaN in rows that do not count."""
     bins = max(part.shape[-1] for part in parts)
-    return [torch.nn.functional.pad(part, (0, bins - part.shape[-1])) for part in parts]
+    return [torch.cat([part, 0 * part[..., :1].expand(*part.shape[:-1], bins - part.shape[-1])], -1) for part in parts]
 
 
 def carry(call: WatchedCall, lse: Tensor, amounts: Tensor) -> Tensor:
@@ -131,6 +133,8 @@ def counted(call: WatchedCall, lse: Tensor) -> Tensor:
     attention, real = call.attention, call.origin.real
     if isinstance(attention, OwnWeights):
         rows = torch.stack([(attention.weights[:, h] > 0).any(-1) for h in range(call.sizes[1])], dim=1)
+        if attention.mask is not EVERYTHING:  # where all scores are the lowest number, weights are equal, and none is 0
+            rows = rows & sees_a_key(call)
     else:
         rows = lse.isfinite()
     return rows if real is None else rows & real[:, None].to(rows.device)

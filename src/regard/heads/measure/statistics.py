@@ -249,6 +249,14 @@ class WaitingCalls:
         self._form = form
         return True
 
+    def drop(self) -> bool:
+        """Forget the call that came last; False where none waits."""
+        if not self.calls:
+            return False
+        self.calls.pop()
+        self._form = self._form if self.calls else None
+        return True
+
     def measured(self, collect: frozenset[str]) -> list[tuple[WatchedCall, dict[str, Tensor]]]:
         """All calls with their statistics, as statistics.measure() has them; after that, none waits."""
         calls, form = self.calls, self._form

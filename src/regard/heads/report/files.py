@@ -23,7 +23,7 @@ from regard.attention.call import QK
 from regard.attention.mask_algebra import MAKERS, Dense, Mask
 from regard.heads.calls.basis import Basis
 from regard.heads.calls.call import Attention, Origin, OwnWeights, WatchedCall
-from regard.heads.calls.visibility import queries_per_key
+from regard.heads.calls.visibility import mask_written_out, queries_per_key
 from regard.heads.measure.registry import STORED, check_collected
 from regard.heads.report import file_checks as checks
 from regard.heads.report.file_checks import Unfit, require, whole_number
@@ -100,6 +100,7 @@ class _Writer:
         shared = self.put(record.shared) if self.keep and record.shared is not None else None
         steps = [self.step(step) for step in record.steps]
         entry: dict[str, Any] = {"name": record.name, "B": B, "H": H, "shared": shared, "steps": steps}
+        entry["grew"] = record.grew
         texts = texts_of(record)
         for name, known in (("query_texts", texts.queries), ("key_texts", texts.keys)):
             numbers = [self.texts.setdefault(text, len(self.texts)) for text in known or ()]
@@ -116,7 +117,7 @@ class _Writer:
                 found["queries"] = self.put(queries_per_key(call))
             return entry if origin.real is None else entry | {"real": self.put(origin.real)}
         entry["scale"] = call.attention.scale if isinstance(call.attention, QK) else 1.0
-        entry["mask"] = self.mask(call.attention.mask, step)
+        entry["mask"], entry["mask_is_whole"] = self.mask(call.attention.mask, step), True
         entry["shares_keys"] = step.shares_keys
         for name in _PARTS:
             value = getattr(call.attention, name, getattr(origin, name, None))
@@ -191,6 +192,8 @@ class _Reader:
         require(checks.short_text(layer["name"]) and bool(layer["steps"]), "a layer has no name or no steps")
         shared = None if layer["shared"] is None else self.get(layer["shared"], "B???", sizes, "keys")
         record = Record(layer["name"], [self.step(layer["name"], one, sizes, shared) for one in layer["steps"]], shared)
+        several = record.steps[:2]  # a file of an earlier version does not say it
+        record.grew = bool(layer.get("grew", several[-1].keys == several[0].keys + several[-1].rows))
         require(all(keys.start >= 0 for _, keys in record.spans()), f"{record.name}: a step has too many keys")
         B, _, T, S = record.sizes
         texts: list[list[TextTokens] | None] = []
@@ -237,6 +240,8 @@ class _Reader:
                 raise Unfit(f"{name}: the keys of all steps together are missing or too few for {S}")
             parts["k"] = shared.new_empty(B, shared.shape[1], S, 0)
         if "weights" in parts:
+            if step.get("mask_is_whole") is not True:  # of an earlier version, where a weight of 0 was hidden, too
+                mask = mask & mask_written_out(parts["weights"] > 0)
             return OwnWeights(parts["weights"], mask), shares
         require("q" in parts and "k" in parts, f"{name}: neither weights nor queries and keys are there")
         q, k, bias, alibi = (parts.get(part) for part in ("q", "k", "bias", "alibi"))

@@ -52,6 +52,7 @@ class Forward:
             if same is None or not bool(same.any(1).all()):
                 return None
             grew, single = grew or grows, single and new.sizes[2] == 1
+            record.grew = grows
         if same is None or not (grew or single):
             return None
         return [i if row[i] else row.index(True) for i, row in enumerate(same.tolist())]
@@ -61,6 +62,7 @@ class Forward:
         self.number = later.number
         order = None if list(rows) == list(range(len(rows))) else torch.tensor(rows)
         for slot, record in later.records.items():
+            self.records[slot].grew = record.grew
             for step in record.steps:
                 self.records[slot].append(step, order)
 
@@ -135,6 +137,19 @@ class Collection:
         if not (keep and self._waiting.add(call)):
             self._record(call, statistics.measure(call, self.collect), keep)
 
+    def drop(self, forward: int, layer: int) -> None:
+        """Forget the calls of the forward that is running, from this layer on: a module raised an error."""
+        count = sum(number >= layer for number in self._layers) if self._number == forward else 0
+        self._layers = {number for number in self._layers if number < layer}
+        while count and self._waiting.drop():
+            count -= 1
+        records = {} if self._open is None else self._open.records
+        for _ in range(min(count, len(records))):
+            (module, self._modules[module]), record = records.popitem()
+            if record.kept and isinstance(attention := record.steps[0].call.attention, OwnWeights):
+                self._weights_kept -= attention.weights.nbytes
+        self._open = self._open if records else None
+
     @torch.no_grad()
     def measure(self) -> None:
         """Measure the calls that wait for it."""
@@ -155,7 +170,7 @@ class Collection:
     def _keeps(self, call: WatchedCall) -> bool:
         if self.keep is not None or not isinstance(call.attention, OwnWeights):
             return self.keep is not False
-        size = call.attention.weights.numel() * call.attention.weights.element_size()
+        size = call.attention.weights.nbytes
         if self._weights_kept + size > WEIGHTS_KEPT:
             return False
         self._weights_kept += size

@@ -62,6 +62,7 @@ class Record:
     reader: TextReader | None = None  # reads token ids as texts
     texts: RecordTexts | None = None  # read from the ids when they are asked for, or from a file
     orders: list[tuple[int, Tensor]] = field(default_factory=list)  # number of a step, rows that its texts had before
+    grew: bool = False  # did the last step add keys of its own to those before, of which a cache may have dropped some?
     _joined: dict[str, Tensor] = field(default_factory=dict)
     _spans: list[tuple[slice, slice]] = field(default_factory=list)
 
@@ -89,11 +90,9 @@ class Record:
 
     @property
     def attends_to_itself(self) -> bool:
-        """Are queries and keys the same text? They are where the first step is square, or where keys grow."""
-        first, *others = self.steps
-        if not self.has_positions:
-            return False
-        return first.rows == first.keys or any(step.keys == first.keys + step.rows for step in others[:1])
+        """Are queries and keys the same text? They are where the first step is square, or where steps added keys."""
+        first = self.steps[0]
+        return self.has_positions and (first.rows == first.keys or self.grew)
 
     def spans(self) -> list[tuple[slice, slice]]:
         """The rows of each step, and the positions of its keys in the whole text.

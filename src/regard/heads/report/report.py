@@ -73,6 +73,11 @@ class Seen(Collection, ShownAsWidget):
         if self.on_call is not None:
             self.on_call(forward, layer)
 
+    def drop(self, forward: int, layer: int) -> None:
+        """Forget the calls of the forward that is running, from this layer on: a module raised an error."""
+        super().drop(forward, layer)
+        self._tallies.clear()
+
     @property
     def forwards(self) -> list[Seen]:
         """The runs of the model, each a report of its own."""
