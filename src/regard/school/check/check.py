@@ -16,7 +16,7 @@ import torch
 from regard.school.check.behaviours.behaviours import explain_unknown, observe_behaviours
 from regard.school.check.behaviours.padding import hides_padding
 from regard.school.check.blocks.lost_parts import ATTENTION_LOST
-from regard.school.check.blocks.wiring import check_wiring
+from regard.school.check.blocks.wiring import Wiring, check_wiring
 from regard.school.check.compare import attempts
 from regard.school.check.compare.experiment import Attempt, Experiment
 from regard.school.check.compare.small_functions import check_small
@@ -83,20 +83,26 @@ def check_subject(subject: Subject, request: Request) -> Verdict:
     except NotHere as missing:
         return Verdict(subject.described["name"], "", file=subject.file, problem=f"it needs {missing}")
     if wiring is not None:
-        named = [one for one in verdict.findings if one.name]
-        if inside is None and len([one for one in named if not one.is_warning]) == 1:  # which explains what is lost
-            wiring.findings = [one for one in wiring.findings if one.name != ATTENTION_LOST.name]
-        elif inside is None and any(one.name == ATTENTION_LOST.name for one in wiring.findings):  # better than two do
-            named = [one for one in named if one.is_warning]
-        if wiring.findings:  # which explain what has no name
-            verdict.findings, verdict.problem = [*named, *wiring.findings], ""
-        verdict.not_checked += ["the wiring around it"] if wiring.note else []
-        verdict.notes += [wiring.note] if wiring.note else []
+        _add_wiring(verdict, wiring)
     if verdict.is_right and (never := lines_not_run(subject.source, subject.ran)):
         verdict.not_checked.append(never)
     verdict.file = subject.file
     verdict.findings = with_code(verdict.findings, subject.source)
     return verdict
+
+
+def _add_wiring(verdict: Verdict, wiring: Wiring) -> None:
+    """The verdict on an attention with what was found around it."""
+    named = [one for one in verdict.findings if one.name]
+    if wiring.attention is None and len([one for one in named if not one.is_warning]) == 1:  # which explains the loss
+        wiring.findings = [one for one in wiring.findings if one.name != ATTENTION_LOST.name]
+    elif wiring.attention is None and any(one.name == ATTENTION_LOST.name for one in wiring.findings):
+        named = [one for one in named if one.is_warning]  # it explains more than two others do
+    if wiring.findings:  # which explain what has no name
+        verdict.findings, verdict.problem = [*named, *wiring.findings], ""
+    if wiring.note:
+        verdict.not_checked.append("the wiring around it")
+        verdict.notes.append(wiring.note)
 
 
 def _check_attention(subject: Subject, request: Request) -> Verdict:

@@ -165,15 +165,7 @@ def _without_effect(run: PartRun, out: Tensor) -> tuple[Observation, list[str], 
         return Observation(), [], []
     seen = run.run({"cotangent": random_tensor(11, *out.shape)}, gradients=True)
     still = [name.removeprefix("state.") for name in seen.contents.get("without_gradient", ()) if seen.gradients]
-    matrices = [
-        p["name"]
-        for p in seen.contents.get("parameters", ())
-        if len(p["shape"]) > 1 or (p["owner"].endswith("Norm") and p["name"].endswith("weight"))
-    ]
-    groups: dict[str, list[str]] = {}
-    for name in matrices:
-        match = _LAYER.match(name)
-        groups.setdefault(f"{match[1]}.{match[2]}" if match else name.split(".")[0], []).append(name)
+    groups = _weights_by_part(seen.contents)
     lost = [path for path, names in groups.items() if all(name in still for name in names)]
     if not lost:
         return seen, [], []
@@ -187,6 +179,17 @@ def _without_effect(run: PartRun, out: Tensor) -> tuple[Observation, list[str], 
         if outs and len(outs) == len(changed[0]) and all(map(same, outs, changed[0]))
     ]  # fmt: skip
     return seen, lost, [path for path in groups if path not in lost]
+
+
+def _weights_by_part(contents: ModuleContents) -> dict[str, list[str]]:
+    """The names of matrices and of the weights of norms, by the module or the layer of a stack that they are in."""
+    groups: dict[str, list[str]] = {}
+    for p in contents.get("parameters", ()):
+        name, is_norm = p["name"], p["owner"].endswith("Norm") and p["name"].endswith("weight")
+        if len(p["shape"]) > 1 or is_norm:
+            match = _LAYER.match(name)
+            groups.setdefault(f"{match[1]}.{match[2]}" if match else name.split(".")[0], []).append(name)
+    return groups
 
 
 def _is_mixed(run: PartRun) -> bool:
