@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import partial
 from typing import Any
 
 import torch
@@ -22,15 +22,18 @@ from torch import Tensor, nn
 
 from regard.attention.call import Call
 from regard.attention.masks import Mask
+from regard.heads.calls.axis_roles import AxisRoles
+from regard.heads.calls.basis import unknown
 from regard.heads.calls.call import Args, Kwargs, WatchedCall
 from regard.heads.calls.edits import CallEdit, Editor, LayerEdit
-from regard.heads.calls.head_axis import HeadAxis, find_head_axis
+from regard.heads.calls.head_axis import HeadAxis, find_head_axis, is_in_doubt
+from regard.heads.calls.lineage import Lineage
 from regard.heads.calls.score_origin import Memory
 from regard.heads.inputs.model_inputs import InputTracker
 from regard.heads.inputs.user_texts import Given
 from regard.heads.intercept import flex, functorch, paths, regard_attention, sdpa, torch_nn  # noqa: F401  all paths
 from regard.heads.intercept.paths import AROUND_FORWARD, FunctionMode, OwnComputation, current_interceptor
-from regard.heads.intercept.softmax import SoftmaxTracker, report_softmax
+from regard.heads.intercept.softmax import SoftmaxTracker
 from regard.heads.intercept.watched_model import Callback, Forwards, WatchedModel
 from regard.traces.failures import explain_call
 
@@ -94,6 +97,8 @@ def _intercepting_call(original: Any) -> Any:
     return __call__
 
 
+# Modules whose attention has texts, heads, queries and keys in this order: how their tensors are made is not recorded.
+_ordinary: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 _patches = paths.Patches([paths.Patch(nn.Module, "__call__", _intercepting_call), *paths.PATCHES])
 
 
@@ -107,7 +112,9 @@ class Interceptor:
         self.in_callback = False
         self.multihead: torch_nn.MultiheadShape | None = None  # inside F.multi_head_attention_forward
         self.pending: flex.FlexSinks | None = None  # a call that is not reported yet, as its weights may change
-        self.softmaxes = SoftmaxTracker(partial(report_softmax, self), lambda: self.running[0].calls[-1].name)
+        self.lineage = Lineage()
+        self.records = False  # are the functions of the innermost module recorded?
+        self.softmaxes = SoftmaxTracker(self)
         self.mode = FunctionMode(self)
 
     def find_running(self) -> None:
@@ -127,9 +134,10 @@ class Interceptor:
                 )
             return original(module, *args, **kwargs)
         entered: list[WatchedModel] = []
-        output = None
+        output, records = None, self.records
         try:
             self._enter(module, args, kwargs, entered)
+            self.records = bool(self.running) and module not in _ordinary
             if is_outermost and entered:
                 output = self._run_outermost(original, module, args, kwargs)
             elif is_outermost or (self.mode.is_on and not isinstance(module, torch_nn.WITH_FAST_PATH)):
@@ -140,8 +148,10 @@ class Interceptor:
             return output
         finally:
             self._leave(entered, output)
+            self.records = records
             if is_outermost:
                 self.softmaxes.forget()
+                self.lineage.clear()
                 for model in entered if output is not None else ():
                     model.warn_of_refused()
 
@@ -163,7 +173,10 @@ class Interceptor:
             return original(module, *args, **kwargs)
         self.mode.set(on=False)
         try:
-            return original(module, *args, **kwargs)
+            output = original(module, *args, **kwargs)
+            if self.records:
+                self.lineage.leaf(module, args, output)
+            return output
         except RuntimeError as error:  # which the mode would explain
             if isinstance(module, nn.Linear):
                 first = (*args, *kwargs.values())[:1]
@@ -189,6 +202,11 @@ class Interceptor:
         if self.pending is not None and models and self.pending.depth >= len(models[0].calls):
             self.report_pending()
         for model in models:
+            call = model.calls[-1]
+            if call.is_ordinary and not call.is_refused:
+                _ordinary.add(call.module)
+            elif call.is_ordinary is not None:
+                self.lineage.clear()
             if pieces := model.calls[-1].pieces:
                 with OwnComputation(self, pieces[-1][0].device.type), torch.no_grad():
                     model.leave(output)
@@ -207,14 +225,29 @@ class Interceptor:
         return self.mode.switch(on=each_step or not torch_nn.may_take_fast_path(module))
 
     def find_heads(
-        self, shape: tuple[int, ...], q: Memory | None, viewed: tuple[int, int] | None, by_convention: bool = False
+        self,
+        shape: tuple[int, ...],
+        q: Memory | None,
+        viewed: tuple[int, int] | None,
+        roles: Callable[[], AxisRoles | None],
+        by_convention: bool = False,
     ) -> HeadAxis:
-        """Which axis of a call, (…, T, S), holds its heads."""
+        """Which axis of a call, (…, T, S), holds its heads; roles: what its axes are, by the way its queries went."""
         model, inside, T = self.running[0], self.multihead, shape[-2]
         batch, texts = model.inputs.batch_size(T), model.inputs.given.texts_of(T)
         if inside is not None:
-            batch, viewed = inside.batch, viewed or (inside.batch, inside.heads)
-        return find_head_axis(shape, model.heads, batch, viewed, q, by_convention, texts)
+            return find_head_axis(shape, inside.heads, inside.batch, viewed or (inside.batch, inside.heads))
+        if not is_in_doubt(shape, model.heads, texts or batch, q):
+            model.calls[-1].is_ordinary = True
+            return HeadAxis()
+        model.calls[-1].is_ordinary = False
+        with OwnComputation(self, "cpu"):
+            known = roles()
+        if known is None:
+            return find_head_axis(shape, model.heads, batch, viewed, q, by_convention, texts)
+        if known.plan is None:
+            return HeadAxis(fact=unknown(known.refusal))
+        return HeadAxis() if known.plan.is_usual else HeadAxis(plan=known.plan)
 
     def edits(self, part: str = "") -> list[tuple[WatchedModel, LayerEdit]]:
         """What the cuts of the running models change in the attention call that is about to run."""

@@ -79,9 +79,13 @@ class FunctionMode(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Args = (), kwargs: Kwargs | None = None) -> Any:
         name, kwargs = _name_of(func), kwargs or {}
         try:
+            own = self.interceptor
             if name not in ATTENTION and self.follows_nothing:  # nearly all functions of a model that calls SDPA
-                return func(*args, **kwargs)
-            if self.interceptor.in_callback or inside_observed_attention():
+                out = func(*args, **kwargs)
+                if own.records and not own.in_callback:
+                    own.lineage.record(name, func, args, kwargs, out)
+                return out
+            if own.in_callback or inside_observed_attention():
                 return func(*args, **kwargs)
             return self._run(name, func, args, kwargs)
         except RuntimeError as error:
@@ -128,6 +132,8 @@ class FunctionMode(TorchFunctionMode):
             out = func(*args, **kwargs)
             if softmaxes.lost and isinstance(out, Tensor):
                 softmaxes.pass_on(name, args, kwargs)
+        if self.interceptor.records:
+            self.interceptor.lineage.record(name, func, args, kwargs, out)
         if softmaxes.scores.alive:
             softmaxes.scores.follow(name, args, kwargs, out)
         if self.interceptor.pending is not None:

@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.attention.call import QK, Call
 from regard.attention.masks import CAUSAL, EVERYTHING, Dense, Mask, Padding, to_four_axes
+from regard.heads.calls.axis_roles import AxisRoles, roles_of_factors
 from regard.heads.calls.basis import FROM_CALL, Basis
 from regard.heads.calls.call import UNKNOWN_ORIGIN, Args, Kwargs, Origin, WatchedCall
 from regard.heads.calls.head_axis import HeadAxis
@@ -138,6 +139,12 @@ def _maybe(change: Callable[[Tensor], Tensor], t: Tensor | None) -> Tensor | Non
 
 def align_axes(q: Tensor, k: Tensor, mask: Tensor | None, axis: HeadAxis) -> tuple[Tensor, Tensor, Tensor | None]:
     """q, k and mask with the axes (B, H, …), broadcast to each other as SDPA does."""
+    if axis.plan is not None:
+        lead = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2])
+        q, k = (axis.apply(t.expand(*lead, -1, -1)) for t in (q, k))
+        if mask is None or mask.shape[:-2].numel() == 1:
+            return q, k, _maybe(to_four_axes, mask)
+        return q, k, axis.apply(mask.expand(*lead, q.shape[2], k.shape[2]))
     if q.dim() == k.dim() == 4 and axis.split is not None:
         whole = _maybe(lambda t: to_four_axes(t).expand(q.shape[0], q.shape[1], -1, -1), mask)
         return axis.apply(q), axis.apply(k), _maybe(axis.apply, whole)
@@ -228,11 +235,14 @@ def _find_heads(interceptor: Interceptor, query: Tensor, key: Tensor) -> tuple[H
     if query.is_nested:
         return axis, ""
     memory = Memory(tuple(query.shape), query.stride())
-    if not query.dim() == key.dim() == 4 or model.heads not in (None, query.shape[1]):
-        lead = max(query.shape[:-2], key.shape[:-2], key=lambda shape: (len(shape), shape))
-        both = memory, Memory(tuple(key.shape), key.stride())
-        queries = next((one for one in both if one.heads_axis is not None), memory)  # pooled queries are copies
-        axis = interceptor.find_heads((*lead, query.shape[-2], key.shape[-2]), queries, None, by_convention=True)
+    lead = max(query.shape[:-2], key.shape[:-2], key=lambda shape: (len(shape), shape))
+    both = memory, Memory(tuple(key.shape), key.stride())
+    queries = next((one for one in both if one.heads_axis is not None), memory)  # pooled queries are copies
+
+    def roles() -> AxisRoles | None:
+        return roles_of_factors(interceptor.lineage.of(query), interceptor.lineage.of(key))
+
+    axis = interceptor.find_heads((*lead, query.shape[-2], key.shape[-2]), queries, None, roles, by_convention=True)
     if are_features((*query.shape[:-1], key.shape[-2]), memory, model.inputs.given):
         return axis, OF_FEATURES
     return axis, axis.unknown

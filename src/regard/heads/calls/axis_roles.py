@@ -1,0 +1,187 @@
+"""What each axis of attention weights is: texts (and windows), heads, or queries; read from labels of their numbers.
+
+Along heads the features of the queries change, and not their tokens. Along texts both the tokens of the queries and
+those of the keys change; along the queries, only their own. One axis may hold several of these, such as heads · texts.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from regard.heads.calls.lineage import Labeller, Labels, Step, Unlabelled
+
+TEXT, HEAD, QUERY = "text", "head", "query"
+
+
+class AxisPlan(NamedTuple):
+    """The axes of weights before their keys, each split into parts of one role, and the order of these parts."""
+
+    sizes: tuple[int, ...]
+    roles: tuple[str, ...]  # of each part
+
+    @property
+    def order(self) -> list[int]:
+        return [i for role in (TEXT, HEAD, QUERY) for i, one in enumerate(self.roles) if one == role]
+
+    @property
+    def reorders(self) -> bool:
+        return self.order != sorted(self.order)
+
+    @property
+    def is_usual(self) -> bool:
+        """Is it (B, H, T)?"""
+        return self.roles == (TEXT, HEAD, QUERY) or (self.roles == (TEXT, TEXT, QUERY) and self.sizes[1] == 1)
+
+    @property
+    def has_rows_last(self) -> bool:
+        return self.roles[-1] == QUERY and self.roles.count(QUERY) == 1
+
+    def count(self, role: str) -> int:
+        return math.prod(size for size, one in zip(self.sizes, self.roles, strict=True) if one == role)
+
+    def apply(self, t: Tensor) -> Tensor:
+        """(…, x, y) → (B, H, x, y); x may be another number than that of the queries, where they are last."""
+        sizes = (*self.sizes[:-1], t.shape[-2]) if self.has_rows_last else self.sizes
+        axes = [*self.order, len(sizes)]
+        rows = math.prod(sizes[i] for i in self.order if self.roles[i] == QUERY)
+        return t.reshape(*sizes, t.shape[-1]).permute(axes).reshape(self.count(TEXT), self.count(HEAD), rows, t.shape[-1])
+
+
+class AxisRoles(NamedTuple):
+    """The roles of the axes, or why these weights are not between tokens; and what of its input a call has."""
+
+    plan: AxisPlan | None
+    refusal: str = ""
+    texts: Tensor | None = None  # (B, T): the tokens of its queries
+    heads: Tensor | None = None  # (H,): their features
+
+
+BETWEEN_FEATURES = "its weights are between features, not between tokens"
+FEATURES_AS_QUERIES = "its softmax is over tokens, of features: it has no queries"
+
+
+def roles_of_scores(step: Step | None, keys: int = -1) -> AxisRoles | None:
+    """The axes of scores, which a product of queries and keys made; keys: their axis. None where nothing tells."""
+    if step is None or not step.is_scores or not step.is_projected:
+        return None
+    labeller = Labeller()
+    try:
+        queries, other = (labeller.labels(step, side).map(lambda t: t.movedim(keys, -1)) for side in (0, 1))
+    except Unlabelled:
+        return None
+    if not _varies(other.place, -1) and not _varies(other.feature, -1):  # keys · queries
+        queries, other = other, queries
+    return _roles(queries, other)
+
+
+def roles_of_factors(q: Step | None, k: Step | None) -> AxisRoles | None:
+    """The same for queries (…, T, D) and keys (…, S, D)."""
+    if q is None or k is None or not q.is_projected:
+        return None
+    labeller = Labeller()
+    try:
+        queries, keys = labeller.labels(q), labeller.labels(k)
+        if len(q.shape) == len(k.shape) == 4 and q.shape[1] > k.shape[1] > 1:  # heads that share keys
+            keys = keys.map(lambda t: t.repeat_interleave(q.shape[1] // k.shape[1], 1))
+        lead = torch.broadcast_shapes(q.shape[:-2], keys.place.shape[:-2])
+        T, S = q.shape[-2], k.shape[-2]
+        queries = queries.map(lambda t: t[..., :1].expand(*lead, T, S))
+        return _roles(queries, keys.map(lambda t: t[..., 0].unsqueeze(-2).expand(*lead, T, S)))
+    except (Unlabelled, RuntimeError):
+        return None
+
+
+def has_features_as_rows(step: Step | None, keys: int = -1) -> bool:
+    """Is a softmax of these numbers over tokens, and each of its rows a feature of a projection?"""
+    if step is None or step.is_scores or not step.is_projected:
+        return False
+    try:
+        place, feature = Labeller().labels(step).map(lambda t: t.movedim(keys, -1))
+    except Unlabelled:
+        return False
+    over_tokens = _varies(place, -1) and not _varies(feature, -1)
+    return over_tokens and _varies(feature, -2) and not _varies(place, -2)
+
+
+def mixes_tokens(step: Step, keys: int) -> bool:
+    """Are these numbers weights of tokens on tokens, and those of this axis the ones that are summed over?"""
+    roles = roles_of_scores(step, keys)
+    return roles is not None and roles.plan is not None and roles.plan.count(QUERY) > 1
+
+
+def _varies(t: Tensor, axis: int) -> bool:
+    return t.shape[axis] > 1 and bool((t != t.narrow(axis, 0, 1)).any())
+
+
+def _roles(queries: Labels, keys: Labels) -> AxisRoles | None:
+    """From labels (…, S) of queries and of keys."""
+    if _varies(queries.place, -1) or _varies(queries.feature, -1):
+        return None
+    if _varies(keys.feature, -1) and not _varies(keys.place, -1):
+        return AxisRoles(None, BETWEEN_FEATURES)
+    q, k = queries.map(lambda t: t[..., 0]), keys.map(lambda t: t[..., -1])
+    sizes: list[int] = []
+    roles: list[str] = []
+    for axis in range(q.place.dim()):
+        parts = _parts(q, k, axis)
+        if parts is None:
+            return None
+        for size, role in parts:
+            sizes.append(size)
+            roles.append(role)
+    chosen = _with_one_row_axis(sizes, roles)
+    if chosen is None:
+        return None
+    plan = AxisPlan(tuple(sizes), tuple(chosen))
+    if plan.count(HEAD) > 1 or plan.count(TEXT) >= 1:
+        texts = plan.apply(q.place.unsqueeze(-1))[:, 0, :, 0]
+        heads = plan.apply(q.feature.unsqueeze(-1))[0, :, 0, 0]
+        return AxisRoles(plan, texts=texts, heads=heads)
+    return AxisRoles(plan)
+
+
+def _parts(q: Labels, k: Labels, axis: int) -> list[tuple[int, str]] | None:
+    """The parts of one axis, each of one role ("" where it has one entry); None where one is not understood."""
+    size = q.place.shape[axis]
+    if size == 1:
+        return [(1, "")]
+    role = _role(q, k, axis)
+    if role is not None:
+        return [(size, role)]
+    for inner in (n for n in range(size // 2, 1, -1) if size % n == 0):
+        q_split, k_split = (labels.map(lambda t: t.unflatten(axis, (size // inner, inner))) for labels in (q, k))
+        role = _role(q_split, k_split, axis + 1)
+        if role:
+            outer = _parts(*(labels.map(lambda t: t.select(axis + 1, 0)) for labels in (q_split, k_split)), axis)
+            return None if outer is None else [*outer, (inner, role)]
+    return None
+
+
+def _role(q: Labels, k: Labels, axis: int) -> str | None:
+    """None where an axis has no role, or several."""
+    place, feature = _varies(q.place, axis), _varies(q.feature, axis)
+    if place and feature:
+        return None
+    if feature:
+        return HEAD
+    if place:
+        return TEXT if _varies(k.place, axis) else QUERY
+    # the same queries for several keys
+    return TEXT if _varies(k.place, axis) else HEAD if _varies(k.feature, axis) else None
+
+
+def _with_one_row_axis(sizes: list[int], roles: list[str]) -> list[str] | None:
+    """The roles with one axis of queries: of several the last, the others are texts whose keys are the same."""
+    rows = [i for i, role in enumerate(roles) if role == QUERY]
+    free = [i for i, role in enumerate(roles) if not role]
+    if not rows:
+        if not free:
+            return None
+        rows = [free.pop()]
+    elif len(rows) > 1 and rows[:-1] != [0]:
+        return None
+    return [QUERY if i == rows[-1] else role if role and i not in rows else TEXT for i, role in enumerate(roles)]

@@ -1,0 +1,366 @@
+"""How the tensors of a module were made from the outputs of its projections.
+
+While a module runs whose attention is not known to be ordinary, each function that it calls is recorded as a step,
+without its tensors. Where the axes of an attention call are in doubt, the steps are run again on labels: for each number
+of a tensor, which token of which text it belongs to, and which feature of which projection it is. Views, slices and
+concatenations move labels as they move numbers, so this is exact; functions that are not understood have no labels.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from regard.heads.calls.call import Args, Kwargs
+from regard.heads.calls.score_origin import learned
+
+_MOST_STEPS = 4096  # that are remembered at once
+_MOST_LABELS = 1 << 25  # of one tensor; a larger one is not labelled
+_BASE = 1 << 40  # numbers of projections and of other beginnings, above those of features and of tokens
+
+PERMUTE = ("transpose", "permute", "swapaxes", "swapdims", "movedim", "moveaxis", "t", "T", "mT", "adjoint", "mH")
+SLICE = ("__getitem__", "narrow", "slice", "split", "split_with_sizes", "tensor_split", "chunk", "unbind")
+_VIEWS = {
+    *(*PERMUTE, *SLICE, "select", "view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze", "expand"),
+    *("repeat", "repeat_interleave", "flip", "roll", "cat", "concat", "concatenate", "stack", "hstack", "vstack"),
+    *("unfold", "_unsafe_view", "view_as_complex", "view_as_real", "tile", "broadcast_to"),
+}
+_REDUCTIONS = {"mean", "sum", "amax", "amin", "max", "min", "norm", "logsumexp"}
+_CONVOLUTIONS = {"conv1d", "conv2d", "conv3d"}
+_POOLS = {f"{kind}_pool{n}d" for kind in ("max", "avg", "adaptive_avg", "adaptive_max") for n in (1, 2, 3)}
+_LINEAR = {"linear", "addmm"}
+_PRODUCTS = {"matmul", "bmm", "mm", "baddbmm", "__matmul__"}
+_ENDS = {"embedding", "scaled_dot_product_attention", "bilinear", "size", "shape", "cdist", "topk", "sort"}
+# Functions whose result has other numbers in other places, or whose labels would need more than their arguments.
+_AS_LABELS: dict[str, Callable[..., Any]] = {
+    "view": Tensor.reshape,
+    "_unsafe_view": Tensor.reshape,
+    "view_as_complex": lambda t: t[..., 0],
+    "view_as_real": lambda t: torch.stack([t, t], -1),
+}
+
+
+class Unlabelled(Exception):
+    """A tensor has no labels."""
+
+
+class Labels(NamedTuple):
+    """Of each number of a tensor: the token of a text that it belongs to, and the feature that it is."""
+
+    place: Tensor
+    feature: Tensor
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Labels:
+        return Labels(change(self.place), change(self.feature))
+
+
+class Hole(NamedTuple):
+    """An argument that was a tensor: which of the parents."""
+
+    index: int
+
+
+class Step(NamedTuple):
+    """One function call, without its tensors. A step without a function is a tensor that was not followed."""
+
+    kind: str
+    shape: tuple[int, ...]
+    parents: tuple[Step, ...] = ()
+    function: Any = None
+    args: Args = ()
+    kwargs: Kwargs = {}  # noqa: RUF012 (never changed)
+    is_scores: bool = False  # was a product of two tensors among the steps since the last projection?
+
+    @classmethod
+    def of_view(cls, function: Callable[[Tensor], Tensor], parent: Step, shape: tuple[int, ...]) -> Step:
+        """A view of one tensor."""
+        return cls("view", shape, (parent,), function, (Hole(0),), is_scores=parent.is_scores)
+
+    @property
+    def is_projected(self) -> bool:
+        """Does it come from projections only? The axes of other tensors may be heads already, or anything else."""
+        if self.kind in ("linear", "project", "conv"):
+            return True
+        parents = self.parents[:1] if self.kind == "product" else self.parents
+        return bool(parents) and all(parent.is_projected for parent in parents)
+
+
+class Lineage:
+    """The steps by which the tensors that are alive were made."""
+
+    def __init__(self) -> None:
+        self._steps: dict[int, tuple[weakref.ref[Tensor], Step]] = {}
+
+    def clear(self) -> None:
+        self._steps.clear()
+
+    def of(self, tensor: Any) -> Step | None:
+        """The step that made this tensor; None where it was not followed."""
+        entry = self._steps.get(id(tensor))
+        return entry[1] if entry is not None and entry[0]() is tensor else None
+
+    def record(self, name: str, function: Any, args: Args, kwargs: Kwargs, out: Any) -> None:
+        """A function was called, and returned this."""
+        if name == "__setitem__":
+            self._add(args[0], Step("unknown", tuple(args[0].shape)))
+        elif isinstance(out, Tensor):
+            if name not in _ENDS and (out.is_floating_point() or out.is_complex()) and not out.is_nested:
+                step = self._step(name, function, args, kwargs, out)
+                if step is not None:
+                    self._add(out, step)
+        elif isinstance(out, (tuple, list)) and name not in _ENDS and out and isinstance(out[0], Tensor):
+            step = self._step(name, function, args, kwargs, out[0])
+            for i, part in enumerate(out) if step is not None else ():
+                self._add(part, Step("part", tuple(part.shape), (step,), args=(i,), is_scores=step.is_scores))
+
+    def leaf(self, module: nn.Module, args: Args, out: Any) -> None:
+        """A module that makes no attention was called: a projection, or one that keeps each number in its place."""
+        if not (args and isinstance(args[0], Tensor) and isinstance(out, Tensor) and out.is_floating_point()):
+            return
+        x, weight = args[0], getattr(module, "weight", None)
+        if isinstance(module, (nn.Conv1d, nn.Conv2d)):
+            self._add(out, self._convolution(x, out, id(module), module.groups))
+        elif isinstance(weight, Tensor) and weight.dim() == 2 and x.shape[:-1] == out.shape[:-1]:
+            self._add(out, Step("linear", tuple(out.shape), (self._or_new(x),), args=(id(module),)))
+        elif x.shape == out.shape and (step := self.of(x)) is not None:
+            self._add(out, step)
+
+    def _add(self, tensor: Tensor, step: Step) -> None:
+        if len(self._steps) > _MOST_STEPS:
+            self._steps.clear()
+        self._steps[id(tensor)] = weakref.ref(tensor), step
+
+    def _or_new(self, tensor: Tensor) -> Step:
+        step = self.of(tensor)
+        if step is None:
+            step = Step("", tuple(tensor.shape))
+            self._add(tensor, step)
+        return step
+
+    def _step(self, name: str, function: Any, args: Args, kwargs: Kwargs, out: Tensor) -> Step | None:
+        shape, tensors = tuple(out.shape), tensors_in(args, kwargs)
+        if name in _VIEWS:
+            return self._view(name, function, args, kwargs, shape, tensors)
+        if name in _PRODUCTS or name == "einsum":
+            return self._product(name, args, shape, tensors)
+        if name in _LINEAR:
+            x, weight = tensors[:2] if name == "linear" else tensors[1:3]
+            return Step("linear", shape, (self._or_new(x),), args=(id(weight),))
+        if name in _CONVOLUTIONS:
+            groups = args[6] if len(args) > 6 else kwargs.get("groups", 1)
+            return self._convolution(tensors[0], out, id(tensors[1]), groups)
+        known = [step for step in map(self.of, tensors) if step is not None]
+        if not known:
+            return None
+        if name in _POOLS:
+            return Step("conv", shape, (known[0],), args=(0, known[0].shape[1]))
+        is_scores = any(step.is_scores for step in known)
+        if name in _REDUCTIONS:
+            dim = args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis"))
+            keep = len(known[0].shape) == len(shape)
+            return Step("reduce", shape, (known[0],), args=(dim, keep), is_scores=is_scores) if dim is not None else None
+        step = next((step for step in known if step.shape == shape), None)
+        if step is not None:  # the numbers change, each in its place
+            return step if step.is_scores or not is_scores else Step("same", shape, (step,), is_scores=True)
+        try:
+            fits = torch.broadcast_shapes(known[0].shape, shape) == shape
+        except RuntimeError:
+            fits = False
+        return Step("same", shape, (known[0],), is_scores=is_scores) if fits else None
+
+    def _view(
+        self, name: str, function: Any, args: Args, kwargs: Kwargs, shape: tuple[int, ...], tensors: list[Tensor]
+    ) -> Step | None:
+        parents: list[Step] = []
+
+        def hole(value: Any) -> Any:
+            if isinstance(value, Tensor):
+                parents.append(self._or_new(value))
+                return Hole(len(parents) - 1)
+            if isinstance(value, (tuple, list)) and any(isinstance(one, Tensor) for one in value):
+                return [hole(one) for one in value]
+            return value
+
+        if not all(t.is_floating_point() or t.is_complex() for t in tensors):  # an index that is a tensor
+            return None
+        holes, named = tuple(map(hole, args)), {key: hole(value) for key, value in kwargs.items()}
+        is_scores = any(step.is_scores for step in parents)
+        return Step("view", shape, tuple(parents), _AS_LABELS.get(name, function), holes, named, is_scores)
+
+    def _product(self, name: str, args: Args, shape: tuple[int, ...], tensors: list[Tensor]) -> Step | None:
+        left, right = tensors[-2:] if len(tensors) > 1 else (None, None)
+        if left is None or right is None:
+            return None
+        if name == "einsum":
+            if len(tensors) != 2 or not isinstance(args[0], str):
+                return None
+            terms, result = _with_letters(*einsum_terms(args[0]), (left.dim(), right.dim()))
+        else:
+            terms, result = _terms_of_matrices(left.dim(), right.dim())
+        for one, other, i in ((left, right, 0), (right, left, 1)):
+            if learned(other):
+                new = [axis for axis, letter in enumerate(result) if letter not in terms[i]]
+                is_last = [letter for letter in terms[i] if letter not in result]
+                if not new or not is_last:
+                    return None
+                return Step("project", shape, (self._or_new(one),), args=(terms[i], result, tuple(new), id(other)))
+        return Step("product", shape, (self._or_new(left), self._or_new(right)), args=(*terms, result), is_scores=True)
+
+    def _convolution(self, x: Tensor, out: Tensor, weight: int, groups: int) -> Step:
+        is_depthwise = groups == x.shape[1] == out.shape[1]
+        return Step("conv", tuple(out.shape), (self._or_new(x),), args=(weight, out.shape[1] if is_depthwise else 0))
+
+
+class Labeller:
+    """Runs steps again on labels. Of a product there are two labels for each number: of its left and right factor."""
+
+    def __init__(self) -> None:
+        self._memo: dict[tuple[int, int], Any] = {}
+        self._numbers: dict[int, int] = {}  # of projections, and of tensors that were not followed
+
+    def labels(self, step: Step, side: int = 0) -> Labels:
+        """The labels of a tensor; Unlabelled where it has none."""
+        try:
+            found = self._of(step, side)
+        except (RuntimeError, TypeError, ValueError, IndexError, RecursionError) as error:
+            raise Unlabelled(str(error)) from error
+        assert isinstance(found, Labels)
+        return found
+
+    def _of(self, step: Step, side: int) -> Any:
+        key = id(step), side if step.is_scores else 0
+        if key not in self._memo:
+            if math.prod(step.shape) > _MOST_LABELS:
+                raise Unlabelled("too large")
+            method: Callable[[Step, int], Any] = getattr(self, f"_{step.kind or 'new'}")
+            self._memo[key] = method(step, side)
+        return self._memo[key]
+
+    def _number(self, identity: int) -> int:
+        return self._numbers.setdefault(identity, len(self._numbers)) * _BASE
+
+    def _new(self, step: Step, _: int) -> Labels:
+        *lead, width = step.shape
+        place = torch.arange(math.prod(lead)).view(*lead, 1).expand(step.shape) + self._number(id(step))
+        return Labels(place, torch.arange(width).expand(step.shape))
+
+    def _unknown(self, step: Step, _: int) -> Labels:
+        raise Unlabelled("written in parts")
+
+    def _part(self, step: Step, side: int) -> Labels:
+        base = step.parents[0]
+        if base.kind == "reduce":
+            return self._of(base, side)  # type: ignore[no-any-return]
+        places, features = self._of(base, side)
+        return Labels(places[step.args[0]], features[step.args[0]])
+
+    def _view(self, step: Step, side: int) -> Labels:
+        parents = [self._of(parent, side) for parent in step.parents]
+
+        def filled(value: Any, which: int) -> Any:
+            if isinstance(value, Hole):
+                return parents[value.index][which]
+            return [filled(one, which) for one in value] if type(value) is list else value
+
+        return Labels(
+            *(
+                step.function(
+                    *(filled(value, which) for value in step.args),
+                    **{name: filled(value, which) for name, value in step.kwargs.items()},
+                )
+                for which in (0, 1)
+            )
+        )
+
+    def _same(self, step: Step, side: int) -> Labels:
+        return self._of(step.parents[0], side).map(lambda t: t.expand(step.shape))  # type: ignore[no-any-return]
+
+    def _reduce(self, step: Step, side: int) -> Labels:
+        dim, keep = step.args
+        return self._of(step.parents[0], side).map(lambda t: t.amin(dim, keepdim=keep))  # type: ignore[no-any-return]
+
+    def _linear(self, step: Step, _: int) -> Labels:
+        width, number = step.shape[-1], self._number(step.args[0])
+        place, feature = self._of(step.parents[0], 0)
+        feature = feature[..., :1] * width + torch.arange(width) + number
+        return Labels(place[..., :1].expand(step.shape), feature.expand(step.shape))
+
+    def _project(self, step: Step, _: int) -> Labels:
+        """A product with a learned matrix, whose axes are features."""
+        term, result, new, weight = step.args
+        place, feature = self._of(step.parents[0], 0).map(lambda t: _spread(t, term, result, step.shape))
+        sizes = [step.shape[axis] for axis in new]
+        own = torch.arange(math.prod(sizes)).view([s if axis in new else 1 for axis, s in enumerate(step.shape)])
+        return Labels(place, feature * math.prod(sizes) + own + self._number(weight))
+
+    def _conv(self, step: Step, _: int) -> Labels:
+        """(N, C, …): features are in the second axis."""
+        weight, kept = step.args
+        parent, (_N, C, *space) = step.parents[0], step.shape
+        labels = self._of(parent, 0)
+        if not parent.kind:  # its last axis holds no features
+            labels = Labels(labels.place // parent.shape[-1], torch.zeros_like(labels.feature))
+        where = (slice(None), slice(None), *(slice(0, 1) for _ in space))
+        place, feature = labels.map(lambda t: t[where])
+        place = place[:, :1] * math.prod(space) + torch.arange(math.prod(space)).view(1, 1, *space)
+        if not kept:
+            feature = feature[:, :1] * C + torch.arange(C).view(1, C, *(1 for _ in space)) + self._number(weight)
+        return Labels(place.expand(step.shape), feature.expand(step.shape))
+
+    def _product(self, step: Step, side: int) -> Labels:
+        labels = self._of(step.parents[side], 0)
+        return labels.map(lambda t: _spread(t, step.args[side], step.args[2], step.shape))  # type: ignore[no-any-return]
+
+
+def _spread(t: Tensor, term: Sequence[str], result: Sequence[str], shape: tuple[int, ...]) -> Tensor:
+    """Labels of a factor with the axes of the product: those that are summed over are left out, others are repeated."""
+    for axis in reversed(range(len(term))):
+        if term[axis] not in result:
+            t = t.select(axis, 0)
+    kept = [letter for letter in term if letter in result]
+    t = t.permute([kept.index(letter) for letter in result if letter in kept])
+    return t[tuple(slice(None) if letter in kept else None for letter in result)].expand(shape)
+
+
+def _with_letters(
+    terms: Sequence[str], result: str, dims: Sequence[int]
+) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+    """The same axes with names in place of an ellipsis."""
+    longest = max((dim - len(term) + 3 for term, dim in zip(terms, dims, strict=True) if "." in term), default=0)
+    lead = tuple(f"lead{axis}" for axis in range(longest - 1, -1, -1))
+
+    def named(term: str, count: int) -> tuple[str, ...]:
+        before, dots, after = term.partition("...")
+        return (*before, *(lead[longest - count :] if dots else ()), *after)
+
+    named_terms = [named(term, dim - len(term) + 3) for term, dim in zip(terms, dims, strict=True)]
+    return named_terms, named(result, longest)
+
+
+def _terms_of_matrices(left: int, right: int) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+    """The axes of two matrices and of their product, named as in an einsum; leading axes are named from the right."""
+    lead = [f"lead{axis}" for axis in range(max(left, right) - 3, -1, -1)]
+    terms = [(*lead[len(lead) - left + 2 :], "t", "d"), (*lead[len(lead) - right + 2 :], "d", "s")]
+    return terms, (*lead, "t", "s")
+
+
+def einsum_terms(equation: str) -> tuple[list[str], str]:
+    """The axes of each operand, and those of the result."""
+    inputs, arrow, result = equation.replace(" ", "").partition("->")
+    return inputs.split(","), result if arrow else "".join(sorted(a for a in inputs if inputs.count(a) == 1 and a != ","))
+
+
+def tensors_in(args: Args, kwargs: Kwargs) -> list[Tensor]:
+    """The tensors among the arguments of a function, also in its lists."""
+    found: list[Tensor] = []
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif isinstance(value, (tuple, list)):
+            found.extend(one for one in value if isinstance(one, Tensor))
+    return found
