@@ -74,15 +74,18 @@ def declared_heads(modules: Iterable[nn.Module]) -> int | None:
     return None
 
 
-def is_in_doubt(shape: tuple[int, ...], declared: int | None, texts: int | None, q: Memory | None) -> bool:
+def is_in_doubt(
+    shape: tuple[int, ...], declared: int | None, given: int | None, batch: int | None, q: Memory | None
+) -> bool:
     """May weights (…, T, S) have their heads elsewhere than in the second of four axes?
 
-    texts: how many texts of T tokens the module around the call was given: where all its tokens are in the other two
-    axes, the second one can only be heads. One head of several may be one of a loop over heads.
+    given: how many texts of T tokens the module around the call was given: where all its tokens are in the other two
+    axes, the second one can only be heads. One head may be one of a loop over heads.
     """
     if len(shape) != 4:
         return True
     B, H, T, _ = shape
+    texts = given or batch if declared == H else given
     if declared not in (None, H) or (declared is None and H == 1) or texts != B:
         return True
     return H in (B, T) and H > 1 and not (q is not None and q.shape[:-1] == shape[:-1] and q.heads_axis == -3)
@@ -157,7 +160,7 @@ def _of_two_axes(
 ) -> HeadAxis:
     """(B, H, T, S), as nearly every model has it; or windows second, and heads with the texts in the first axis."""
     B, H, T, _ = shape
-    if not is_in_doubt(shape, declared, given or batch, q):
+    if not is_in_doubt(shape, declared, given, batch, q):
         return HeadAxis(-3)
     if declared == H or declared is None:
         return HeadAxis(-3, fact=assumed("heads are in the axis before the queries"))

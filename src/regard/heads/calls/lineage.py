@@ -108,14 +108,23 @@ class Lineage:
         """A function was called, and returned this."""
         if name == "__setitem__":
             self._add(args[0], Step("unknown", tuple(args[0].shape)))
-        elif isinstance(out, Tensor):
-            if name not in _ENDS and (out.is_floating_point() or out.is_complex()) and not out.is_nested:
-                step = self._step(name, function, args, kwargs, out)
-                if step is not None:
-                    self._add(out, step)
-        elif isinstance(out, (tuple, list)) and name not in _ENDS and out and isinstance(out[0], Tensor):
-            step = self._step(name, function, args, kwargs, out[0])
-            for i, part in enumerate(out) if step is not None else ():
+            return
+        parts = out if isinstance(out, (tuple, list)) else (out,)
+        if name in _ENDS or not parts or not isinstance(parts[0], Tensor) or parts[0].is_nested:
+            return
+        if not (parts[0].is_floating_point() or parts[0].is_complex()):
+            return
+        try:
+            step = self._step(name, function, args, kwargs, parts[0])
+        except (RuntimeError, TypeError, ValueError, IndexError, AttributeError):  # called in a way that is not known
+            return
+        if step is None:
+            return
+        if parts is not out:
+            self._add(out, step)
+            return
+        for i, part in enumerate(parts):
+            if isinstance(part, Tensor):
                 self._add(part, Step("part", tuple(part.shape), (step,), args=(i,), is_scores=step.is_scores))
 
     def leaf(self, module: nn.Module, args: Args, out: Any) -> None:

@@ -236,8 +236,8 @@ class Interceptor:
         model, inside, T = self.running[0], self.multihead, shape[-2]
         batch, texts = model.inputs.batch_size(T), model.inputs.given.texts_of(T)
         if inside is not None:
-            return find_head_axis(shape, inside.heads, inside.batch, viewed or (inside.batch, inside.heads))
-        if not is_in_doubt(shape, model.heads, texts or batch, q):
+            return HeadAxis() if len(shape) == 4 else HeadAxis(split=(inside.batch, inside.heads))
+        if not is_in_doubt(shape, model.heads, texts, batch, q):
             model.calls[-1].is_ordinary = True
             return HeadAxis()
         model.calls[-1].is_ordinary = False
@@ -247,7 +247,7 @@ class Interceptor:
             return find_head_axis(shape, model.heads, batch, viewed, q, by_convention, texts)
         if known.plan is None:
             return HeadAxis(fact=unknown(known.refusal))
-        return HeadAxis() if known.plan.is_usual else HeadAxis(plan=known.plan)
+        return HeadAxis() if len(shape) == 4 and known.plan.is_usual else HeadAxis(plan=known.plan)
 
     def edits(self, part: str = "") -> list[tuple[WatchedModel, LayerEdit]]:
         """What the cuts of the running models change in the attention call that is about to run."""
