@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.heads.calls.lineage import Labeller, Labels, Step, Unlabelled
+from regard.heads.calls.lineage import Labeller, NumberLabels, LineageStep, Unlabelled
 
 TEXT, HEAD, QUERY = "text", "head", "query"
 
@@ -51,20 +51,27 @@ class AxisPlan(NamedTuple):
         return t.reshape(*sizes, t.shape[-1]).permute(axes).reshape(self.count(TEXT), self.count(HEAD), rows, t.shape[-1])
 
 
+class CallPart(NamedTuple):
+    """What of its module's input a call has, by label: the tokens of its queries and keys, the features of its heads."""
+
+    tokens: Tensor  # (B, T)
+    keys: Tensor  # (B, S)
+    features: Tensor  # (H,)
+
+
 class AxisRoles(NamedTuple):
     """The roles of the axes, or why these weights are not between tokens; and what of its input a call has."""
 
     plan: AxisPlan | None
     refusal: str = ""
-    texts: Tensor | None = None  # (B, T): the tokens of its queries
-    heads: Tensor | None = None  # (H,): their features
+    part: CallPart | None = None
 
 
 BETWEEN_FEATURES = "its weights are between features, not between tokens"
 FEATURES_AS_QUERIES = "its softmax is over tokens, of features: it has no queries"
 
 
-def roles_of_scores(step: Step | None, keys: int = -1) -> AxisRoles | None:
+def roles_of_scores(step: LineageStep | None, keys: int = -1) -> AxisRoles | None:
     """The axes of scores, which a product of queries and keys made; keys: their axis. None where nothing tells."""
     if step is None or not step.is_scores or not step.is_projected:
         return None
@@ -78,7 +85,7 @@ def roles_of_scores(step: Step | None, keys: int = -1) -> AxisRoles | None:
     return _roles(queries, other)
 
 
-def roles_of_factors(q: Step | None, k: Step | None) -> AxisRoles | None:
+def roles_of_factors(q: LineageStep | None, k: LineageStep | None) -> AxisRoles | None:
     """The same for queries (…, T, D) and keys (…, S, D)."""
     if q is None or k is None or not q.is_projected:
         return None
@@ -95,7 +102,7 @@ def roles_of_factors(q: Step | None, k: Step | None) -> AxisRoles | None:
         return None
 
 
-def has_features_as_rows(step: Step | None, keys: int = -1) -> bool:
+def has_features_as_rows(step: LineageStep | None, keys: int = -1) -> bool:
     """Is a softmax of these numbers over tokens, and each of its rows a feature of a projection?"""
     if step is None or step.is_scores or not step.is_projected:
         return False
@@ -107,7 +114,7 @@ def has_features_as_rows(step: Step | None, keys: int = -1) -> bool:
     return over_tokens and _varies(feature, -2) and not _varies(place, -2)
 
 
-def mixes_tokens(step: Step, keys: int) -> bool:
+def mixes_tokens(step: LineageStep, keys: int) -> bool:
     """Are these numbers weights of tokens on tokens, and those of this axis the ones that are summed over?"""
     roles = roles_of_scores(step, keys)
     return roles is not None and roles.plan is not None and roles.plan.count(QUERY) > 1
@@ -117,7 +124,7 @@ def _varies(t: Tensor, axis: int) -> bool:
     return t.shape[axis] > 1 and bool((t != t.narrow(axis, 0, 1)).any())
 
 
-def _roles(queries: Labels, keys: Labels) -> AxisRoles | None:
+def _roles(queries: NumberLabels, keys: NumberLabels) -> AxisRoles | None:
     """From labels (…, S) of queries and of keys."""
     if _varies(queries.place, -1) or _varies(queries.feature, -1):
         return None
@@ -137,14 +144,12 @@ def _roles(queries: Labels, keys: Labels) -> AxisRoles | None:
     if chosen is None:
         return None
     plan = AxisPlan(tuple(sizes), tuple(chosen))
-    if plan.count(HEAD) > 1 or plan.count(TEXT) >= 1:
-        texts = plan.apply(q.place.unsqueeze(-1))[:, 0, :, 0]
-        heads = plan.apply(q.feature.unsqueeze(-1))[0, :, 0, 0]
-        return AxisRoles(plan, texts=texts, heads=heads)
-    return AxisRoles(plan)
+    tokens, features, own_keys = (plan.apply(t) for t in (queries.place[..., :1], queries.feature[..., :1], keys.place))
+    part = CallPart(tokens[:, 0, :, 0], own_keys[:, 0, 0], features[0, :, 0, 0]) if own_keys.numel() else None
+    return AxisRoles(plan, part=part)
 
 
-def _parts(q: Labels, k: Labels, axis: int) -> list[tuple[int, str]] | None:
+def _parts(q: NumberLabels, k: NumberLabels, axis: int) -> list[tuple[int, str]] | None:
     """The parts of one axis, each of one role ("" where it has one entry); None where one is not understood."""
     size = q.place.shape[axis]
     if size == 1:
@@ -161,7 +166,7 @@ def _parts(q: Labels, k: Labels, axis: int) -> list[tuple[int, str]] | None:
     return None
 
 
-def _role(q: Labels, k: Labels, axis: int) -> str | None:
+def _role(q: NumberLabels, k: NumberLabels, axis: int) -> str | None:
     """None where an axis has no role, or several."""
     place, feature = _varies(q.place, axis), _varies(q.feature, axis)
     if place and feature:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from regard.heads.calls.axis_roles import AxisPlan
+from regard.heads.calls.axis_roles import AxisPlan, CallPart
 from regard.heads.calls.basis import FROM_CALL, Fact, How, assumed, unknown
 from regard.heads.calls.score_origin import Memory
 from regard.support.vocabulary import HEADS
@@ -32,6 +32,7 @@ class HeadAxis(NamedTuple):
     fact: Fact = FROM_CALL
     grouped: bool = False
     plan: AxisPlan | None = None
+    part: CallPart | None = None  # what of its module's input the call has, where that is known
 
     @property
     def reorders(self) -> bool:

@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.heads.calls.call import Args, Kwargs
 from regard.heads.calls.score_origin import learned
 
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
 _MOST_STEPS = 4096  # that are remembered at once
 _MOST_LABELS = 1 << 25  # of one tensor; a larger one is not labelled
 _BASE = 1 << 40  # numbers of projections and of other beginnings, above those of features and of tokens
@@ -49,14 +50,14 @@ class Unlabelled(Exception):
     """A tensor has no labels."""
 
 
-class Labels(NamedTuple):
+class NumberLabels(NamedTuple):
     """Of each number of a tensor: the token of a text that it belongs to, and the feature that it is."""
 
     place: Tensor
     feature: Tensor
 
-    def map(self, change: Callable[[Tensor], Tensor]) -> Labels:
-        return Labels(change(self.place), change(self.feature))
+    def map(self, change: Callable[[Tensor], Tensor]) -> NumberLabels:
+        return NumberLabels(change(self.place), change(self.feature))
 
 
 class Hole(NamedTuple):
@@ -65,19 +66,19 @@ class Hole(NamedTuple):
     index: int
 
 
-class Step(NamedTuple):
+class LineageStep(NamedTuple):
     """One function call, without its tensors. A step without a function is a tensor that was not followed."""
 
     kind: str
     shape: tuple[int, ...]
-    parents: tuple[Step, ...] = ()
+    parents: tuple[LineageStep, ...] = ()
     function: Any = None
     args: Args = ()
     kwargs: Kwargs = {}  # noqa: RUF012 (never changed)
     is_scores: bool = False  # was a product of two tensors among the steps since the last projection?
 
     @classmethod
-    def of_view(cls, function: Callable[[Tensor], Tensor], parent: Step, shape: tuple[int, ...]) -> Step:
+    def of_view(cls, function: Callable[[Tensor], Tensor], parent: LineageStep, shape: tuple[int, ...]) -> LineageStep:
         """A view of one tensor."""
         return cls("view", shape, (parent,), function, (Hole(0),), is_scores=parent.is_scores)
 
@@ -90,16 +91,21 @@ class Step(NamedTuple):
         return bool(parents) and all(parent.is_projected for parent in parents)
 
 
-class Lineage:
+class TensorLineage:
     """The steps by which the tensors that are alive were made."""
 
     def __init__(self) -> None:
-        self._steps: dict[int, tuple[weakref.ref[Tensor], Step]] = {}
+        self.numbers: dict[int, int] = {}  # of projections and of tensors that were not followed, in this forward
+        self._steps: dict[int, tuple[weakref.ref[Tensor], LineageStep]] = {}
 
     def clear(self) -> None:
         self._steps.clear()
 
-    def of(self, tensor: Any) -> Step | None:
+    def number(self, identity: int) -> int:
+        """A number for a projection; 0: a new one."""
+        return self.numbers.setdefault(identity or -len(self.numbers) - 1, len(self.numbers)) * _BASE
+
+    def of(self, tensor: Any) -> LineageStep | None:
         """The step that made this tensor; None where it was not followed."""
         entry = self._steps.get(id(tensor))
         return entry[1] if entry is not None and entry[0]() is tensor else None
@@ -107,7 +113,7 @@ class Lineage:
     def record(self, name: str, function: Any, args: Args, kwargs: Kwargs, out: Any) -> None:
         """A function was called, and returned this."""
         if name == "__setitem__":
-            self._add(args[0], Step("unknown", tuple(args[0].shape)))
+            self._add(args[0], LineageStep("unknown", tuple(args[0].shape)))
             return
         parts = out if isinstance(out, (tuple, list)) else (out,)
         if name in _ENDS or not parts or not isinstance(parts[0], Tensor) or parts[0].is_nested:
@@ -125,7 +131,7 @@ class Lineage:
             return
         for i, part in enumerate(parts):
             if isinstance(part, Tensor):
-                self._add(part, Step("part", tuple(part.shape), (step,), args=(i,), is_scores=step.is_scores))
+                self._add(part, LineageStep("part", tuple(part.shape), (step,), args=(i,), is_scores=step.is_scores))
 
     def leaf(self, module: nn.Module, args: Args, out: Any) -> None:
         """A module that makes no attention was called: a projection, or one that keeps each number in its place."""
@@ -135,31 +141,31 @@ class Lineage:
         if isinstance(module, (nn.Conv1d, nn.Conv2d)):
             self._add(out, self._convolution(x, out, id(module), module.groups))
         elif isinstance(weight, Tensor) and weight.dim() == 2 and x.shape[:-1] == out.shape[:-1]:
-            self._add(out, Step("linear", tuple(out.shape), (self._or_new(x),), args=(id(module),)))
+            self._add(out, LineageStep("linear", tuple(out.shape), (self._or_new(x),), args=(self.number(id(module)),)))
         elif x.shape == out.shape and (step := self.of(x)) is not None:
             self._add(out, step)
 
-    def _add(self, tensor: Tensor, step: Step) -> None:
+    def _add(self, tensor: Tensor, step: LineageStep) -> None:
         if len(self._steps) > _MOST_STEPS:
             self._steps.clear()
         self._steps[id(tensor)] = weakref.ref(tensor), step
 
-    def _or_new(self, tensor: Tensor) -> Step:
+    def _or_new(self, tensor: Tensor) -> LineageStep:
         step = self.of(tensor)
         if step is None:
-            step = Step("", tuple(tensor.shape))
+            step = LineageStep("", tuple(tensor.shape), args=(self.number(0),))
             self._add(tensor, step)
         return step
 
-    def _step(self, name: str, function: Any, args: Args, kwargs: Kwargs, out: Tensor) -> Step | None:
-        shape, tensors = tuple(out.shape), tensors_in(args, kwargs)
+    def _step(self, name: str, function: Any, args: Args, kwargs: Kwargs, out: Tensor) -> LineageStep | None:
+        shape, tensors = tuple(out.shape), _tensors_in(args, kwargs)
         if name in _VIEWS:
             return self._view(name, function, args, kwargs, shape, tensors)
         if name in _PRODUCTS or name == "einsum":
             return self._product(name, args, shape, tensors)
         if name in _LINEAR:
             x, weight = tensors[:2] if name == "linear" else tensors[1:3]
-            return Step("linear", shape, (self._or_new(x),), args=(id(weight),))
+            return LineageStep("linear", shape, (self._or_new(x),), args=(self.number(id(weight)),))
         if name in _CONVOLUTIONS:
             groups = args[6] if len(args) > 6 else kwargs.get("groups", 1)
             return self._convolution(tensors[0], out, id(tensors[1]), groups)
@@ -167,25 +173,25 @@ class Lineage:
         if not known:
             return None
         if name in _POOLS:
-            return Step("conv", shape, (known[0],), args=(0, known[0].shape[1]))
+            return LineageStep("conv", shape, (known[0],), args=(0, known[0].shape[1]))
         is_scores = any(step.is_scores for step in known)
         if name in _REDUCTIONS:
             dim = args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis"))
             keep = len(known[0].shape) == len(shape)
-            return Step("reduce", shape, (known[0],), args=(dim, keep), is_scores=is_scores) if dim is not None else None
+            return LineageStep("reduce", shape, (known[0],), args=(dim, keep), is_scores=is_scores) if dim is not None else None
         step = next((step for step in known if step.shape == shape), None)
         if step is not None:  # the numbers change, each in its place
-            return step if step.is_scores or not is_scores else Step("same", shape, (step,), is_scores=True)
+            return step if step.is_scores or not is_scores else LineageStep("same", shape, (step,), is_scores=True)
         try:
             fits = torch.broadcast_shapes(known[0].shape, shape) == shape
         except RuntimeError:
             fits = False
-        return Step("same", shape, (known[0],), is_scores=is_scores) if fits else None
+        return LineageStep("same", shape, (known[0],), is_scores=is_scores) if fits else None
 
     def _view(
         self, name: str, function: Any, args: Args, kwargs: Kwargs, shape: tuple[int, ...], tensors: list[Tensor]
-    ) -> Step | None:
-        parents: list[Step] = []
+    ) -> LineageStep | None:
+        parents: list[LineageStep] = []
 
         def hole(value: Any) -> Any:
             if isinstance(value, Tensor):
@@ -199,9 +205,9 @@ class Lineage:
             return None
         holes, named = tuple(map(hole, args)), {key: hole(value) for key, value in kwargs.items()}
         is_scores = any(step.is_scores for step in parents)
-        return Step("view", shape, tuple(parents), _AS_LABELS.get(name, function), holes, named, is_scores)
+        return LineageStep("view", shape, tuple(parents), _AS_LABELS.get(name, function), holes, named, is_scores)
 
-    def _product(self, name: str, args: Args, shape: tuple[int, ...], tensors: list[Tensor]) -> Step | None:
+    def _product(self, name: str, args: Args, shape: tuple[int, ...], tensors: list[Tensor]) -> LineageStep | None:
         left, right = tensors[-2:] if len(tensors) > 1 else (None, None)
         if left is None or right is None:
             return None
@@ -217,12 +223,12 @@ class Lineage:
                 is_last = [letter for letter in terms[i] if letter not in result]
                 if not new or not is_last:
                     return None
-                return Step("project", shape, (self._or_new(one),), args=(terms[i], result, tuple(new), id(other)))
-        return Step("product", shape, (self._or_new(left), self._or_new(right)), args=(*terms, result), is_scores=True)
+                return LineageStep("project", shape, (self._or_new(one),), args=(terms[i], result, tuple(new), self.number(id(other))))
+        return LineageStep("product", shape, (self._or_new(left), self._or_new(right)), args=(*terms, result), is_scores=True)
 
-    def _convolution(self, x: Tensor, out: Tensor, weight: int, groups: int) -> Step:
+    def _convolution(self, x: Tensor, out: Tensor, weight: int, groups: int) -> LineageStep:
         is_depthwise = groups == x.shape[1] == out.shape[1]
-        return Step("conv", tuple(out.shape), (self._or_new(x),), args=(weight, out.shape[1] if is_depthwise else 0))
+        return LineageStep("conv", tuple(out.shape), (self._or_new(x),), args=(self.number(weight), out.shape[1] if is_depthwise else 0))
 
 
 class Labeller:
@@ -230,45 +236,41 @@ class Labeller:
 
     def __init__(self) -> None:
         self._memo: dict[tuple[int, int], Any] = {}
-        self._numbers: dict[int, int] = {}  # of projections, and of tensors that were not followed
 
-    def labels(self, step: Step, side: int = 0) -> Labels:
+    def labels(self, step: LineageStep, side: int = 0) -> NumberLabels:
         """The labels of a tensor; Unlabelled where it has none."""
         try:
             found = self._of(step, side)
         except (RuntimeError, TypeError, ValueError, IndexError, RecursionError) as error:
             raise Unlabelled(str(error)) from error
-        assert isinstance(found, Labels)
+        assert isinstance(found, NumberLabels)
         return found
 
-    def _of(self, step: Step, side: int) -> Any:
+    def _of(self, step: LineageStep, side: int) -> Any:
         key = id(step), side if step.is_scores else 0
         if key not in self._memo:
             if math.prod(step.shape) > _MOST_LABELS:
                 raise Unlabelled("too large")
-            method: Callable[[Step, int], Any] = getattr(self, f"_{step.kind or 'new'}")
+            method: Callable[[LineageStep, int], Any] = getattr(self, f"_{step.kind or 'new'}")
             self._memo[key] = method(step, side)
         return self._memo[key]
 
-    def _number(self, identity: int) -> int:
-        return self._numbers.setdefault(identity, len(self._numbers)) * _BASE
-
-    def _new(self, step: Step, _: int) -> Labels:
+    def _new(self, step: LineageStep, _: int) -> NumberLabels:
         *lead, width = step.shape
-        place = torch.arange(math.prod(lead)).view(*lead, 1).expand(step.shape) + self._number(id(step))
-        return Labels(place, torch.arange(width).expand(step.shape))
+        place = torch.arange(math.prod(lead)).view(*lead, 1).expand(step.shape) + step.args[0]
+        return NumberLabels(place, torch.arange(width).expand(step.shape))
 
-    def _unknown(self, step: Step, _: int) -> Labels:
+    def _unknown(self, step: LineageStep, _: int) -> NumberLabels:
         raise Unlabelled("written in parts")
 
-    def _part(self, step: Step, side: int) -> Labels:
+    def _part(self, step: LineageStep, side: int) -> NumberLabels:
         base = step.parents[0]
         if base.kind == "reduce":
             return self._of(base, side)  # type: ignore[no-any-return]
         places, features = self._of(base, side)
-        return Labels(places[step.args[0]], features[step.args[0]])
+        return NumberLabels(places[step.args[0]], features[step.args[0]])
 
-    def _view(self, step: Step, side: int) -> Labels:
+    def _view(self, step: LineageStep, side: int) -> NumberLabels:
         parents = [self._of(parent, side) for parent in step.parents]
 
         def filled(value: Any, which: int) -> Any:
@@ -276,7 +278,7 @@ class Labeller:
                 return parents[value.index][which]
             return [filled(one, which) for one in value] if type(value) is list else value
 
-        return Labels(
+        return NumberLabels(
             *(
                 step.function(
                     *(filled(value, which) for value in step.args),
@@ -286,48 +288,54 @@ class Labeller:
             )
         )
 
-    def _same(self, step: Step, side: int) -> Labels:
+    def _same(self, step: LineageStep, side: int) -> NumberLabels:
         return self._of(step.parents[0], side).map(lambda t: t.expand(step.shape))  # type: ignore[no-any-return]
 
-    def _reduce(self, step: Step, side: int) -> Labels:
+    def _reduce(self, step: LineageStep, side: int) -> NumberLabels:
         dim, keep = step.args
         return self._of(step.parents[0], side).map(lambda t: t.amin(dim, keepdim=keep))  # type: ignore[no-any-return]
 
-    def _linear(self, step: Step, _: int) -> Labels:
-        width, number = step.shape[-1], self._number(step.args[0])
+    def _linear(self, step: LineageStep, _: int) -> NumberLabels:
+        width, number = step.shape[-1], step.args[0]
         place, feature = self._of(step.parents[0], 0)
-        feature = feature[..., :1] * width + torch.arange(width) + number
-        return Labels(place[..., :1].expand(step.shape), feature.expand(step.shape))
+        feature = _within(feature[..., :1], width, torch.arange(width)) + number
+        return NumberLabels(place[..., :1].expand(step.shape), feature.expand(step.shape))
 
-    def _project(self, step: Step, _: int) -> Labels:
+    def _project(self, step: LineageStep, _: int) -> NumberLabels:
         """A product with a learned matrix, whose axes are features."""
         term, result, new, weight = step.args
         place, feature = self._of(step.parents[0], 0).map(lambda t: _spread(t, term, result, step.shape))
         sizes = [step.shape[axis] for axis in new]
         own = torch.arange(math.prod(sizes)).view([s if axis in new else 1 for axis, s in enumerate(step.shape)])
-        return Labels(place, feature * math.prod(sizes) + own + self._number(weight))
+        return NumberLabels(place, _within(feature, math.prod(sizes), own) + weight)
 
-    def _conv(self, step: Step, _: int) -> Labels:
+    def _conv(self, step: LineageStep, _: int) -> NumberLabels:
         """(N, C, …): features are in the second axis."""
         weight, kept = step.args
         parent, (_N, C, *space) = step.parents[0], step.shape
         labels = self._of(parent, 0)
         if not parent.kind:  # its last axis holds no features
-            labels = Labels(labels.place // parent.shape[-1], torch.zeros_like(labels.feature))
+            labels = NumberLabels(labels.place // parent.shape[-1], torch.zeros_like(labels.feature))
         where = (slice(None), slice(None), *(slice(0, 1) for _ in space))
         place, feature = labels.map(lambda t: t[where])
-        place = place[:, :1] * math.prod(space) + torch.arange(math.prod(space)).view(1, 1, *space)
+        pixels = torch.arange(math.prod(space)).view(1, 1, *space)
+        place = _within(place[:, :1], math.prod(space), pixels) + place[:, :1] // _BASE * _BASE
         if not kept:
-            feature = feature[:, :1] * C + torch.arange(C).view(1, C, *(1 for _ in space)) + self._number(weight)
-        return Labels(place.expand(step.shape), feature.expand(step.shape))
+            feature = _within(feature[:, :1], C, torch.arange(C).view(1, C, *(1 for _ in space))) + weight
+        return NumberLabels(place.expand(step.shape), feature.expand(step.shape))
 
-    def _product(self, step: Step, side: int) -> Labels:
+    def _product(self, step: LineageStep, side: int) -> NumberLabels:
         labels = self._of(step.parents[side], 0)
         return labels.map(lambda t: _spread(t, step.args[side], step.args[2], step.shape))  # type: ignore[no-any-return]
 
 
+def _within(labels: Tensor, size: int, number: Tensor) -> Tensor:
+    """Labels of the parts of what has these labels, without its beginning."""
+    return (labels % _BASE * size + number) % _BASE
+
+
 def _spread(t: Tensor, term: Sequence[str], result: Sequence[str], shape: tuple[int, ...]) -> Tensor:
-    """Labels of a factor with the axes of the product: those that are summed over are left out, others are repeated."""
+    """NumberLabels of a factor with the axes of the product: those that are summed over are left out, others are repeated."""
     for axis in reversed(range(len(term))):
         if term[axis] not in result:
             t = t.select(axis, 0)
@@ -364,7 +372,7 @@ def einsum_terms(equation: str) -> tuple[list[str], str]:
     return inputs.split(","), result if arrow else "".join(sorted(a for a in inputs if inputs.count(a) == 1 and a != ","))
 
 
-def tensors_in(args: Args, kwargs: Kwargs) -> list[Tensor]:
+def _tensors_in(args: Args, kwargs: Kwargs) -> list[Tensor]:
     """The tensors among the arguments of a function, also in its lists."""
     found: list[Tensor] = []
     for value in (*args, *kwargs.values()):

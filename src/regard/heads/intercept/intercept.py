@@ -22,12 +22,12 @@ from torch import Tensor, nn
 
 from regard.attention.call import Call
 from regard.attention.masks import Mask
-from regard.heads.calls.axis_roles import AxisRoles
+from regard.heads.calls.axis_roles import HEAD, TEXT, AxisRoles
 from regard.heads.calls.basis import unknown
 from regard.heads.calls.call import Args, Kwargs, WatchedCall
 from regard.heads.calls.edits import CallEdit, Editor, LayerEdit
 from regard.heads.calls.head_axis import HeadAxis, find_head_axis, is_in_doubt
-from regard.heads.calls.lineage import Lineage
+from regard.heads.calls.lineage import TensorLineage
 from regard.heads.calls.score_origin import Memory
 from regard.heads.inputs.model_inputs import InputTracker
 from regard.heads.inputs.user_texts import Given
@@ -112,7 +112,7 @@ class Interceptor:
         self.in_callback = False
         self.multihead: torch_nn.MultiheadShape | None = None  # inside F.multi_head_attention_forward
         self.pending: flex.FlexSinks | None = None  # a call that is not reported yet, as its weights may change
-        self.lineage = Lineage()
+        self.lineage = TensorLineage()
         self.records = False  # are the functions of the innermost module recorded?
         self.softmaxes = SoftmaxTracker(self)
         self.mode = FunctionMode(self)
@@ -207,8 +207,11 @@ class Interceptor:
                 _ordinary.add(call.module)
             elif call.is_ordinary is not None:
                 self.lineage.clear()
-            if pieces := model.calls[-1].pieces:
-                with OwnComputation(self, pieces[-1][0].device.type), torch.no_grad():
+            if held := call.pieces or call.parts:
+                for lost in self.softmaxes.lost.values():
+                    if lost.module == call.name:  # these are fragments of what it computes
+                        model.refuse(lost.reason)
+                with OwnComputation(self, held[-1][0].device.type), torch.no_grad():
                     model.leave(output)
             else:
                 model.leave(output)
@@ -247,7 +250,9 @@ class Interceptor:
             return find_head_axis(shape, model.heads, batch, viewed, q, by_convention, texts)
         if known.plan is None:
             return HeadAxis(fact=unknown(known.refusal))
-        return HeadAxis() if len(shape) == 4 and known.plan.is_usual else HeadAxis(plan=known.plan)
+        plan = None if len(shape) == 4 and known.plan.is_usual else known.plan
+        is_part = known.plan.count(HEAD) == 1 or known.plan.count(TEXT) == 1
+        return HeadAxis(plan=plan, part=known.part if is_part else None)
 
     def edits(self, part: str = "") -> list[tuple[WatchedModel, LayerEdit]]:
         """What the cuts of the running models change in the attention call that is about to run."""

@@ -127,10 +127,10 @@ def sdpa_call(args: Args, kwargs: Kwargs, lse: Tensor | None, axis: HeadAxis, li
 
 def _origin(lengths: Tensor | None, T: int, axis: HeadAxis) -> Origin:
     """What is known of a call beside its tensors: which queries are real, and how the heads' axis was found."""
-    if lengths is None and axis.fact is FROM_CALL:
+    if lengths is None and axis.fact is FROM_CALL and axis.part is None:
         return UNKNOWN_ORIGIN
     real = _maybe(lambda t: torch.arange(T, device=t.device) < t[:, None], lengths)
-    return Origin(real=real, basis=Basis(heads=axis.fact))
+    return Origin(real=real, part=axis.part, basis=Basis(heads=axis.fact))
 
 
 def _maybe(change: Callable[[Tensor], Tensor], t: Tensor | None) -> Tensor | None:

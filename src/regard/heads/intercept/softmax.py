@@ -20,7 +20,7 @@ from torch import Tensor
 from regard.heads.calls.axis_roles import FEATURES_AS_QUERIES, has_features_as_rows, mixes_tokens, roles_of_scores
 from regard.heads.calls.call import Args, Kwargs, Origin, WatchedCall, changed
 from regard.heads.calls.head_axis import HeadAxis, declared_heads
-from regard.heads.calls.lineage import PERMUTE, SLICE, Lineage, Step, einsum_terms
+from regard.heads.calls.lineage import PERMUTE, SLICE, TensorLineage, LineageStep, einsum_terms
 from regard.heads.calls.same_keys import fingerprint_of_values
 from regard.heads.calls.score_origin import ScoreOrigins, learned
 from regard.heads.calls.visibility import reach_of
@@ -122,7 +122,7 @@ class SoftmaxTracker:
             queries, step = self.scores.of(scores), self.lineage.of(scores)
             softmax = TrackedSoftmax(by_keys(out.detach()), visible, seen, by_keys, keys, source=source)
             softmax.queries, softmax.reach = queries, reach
-            softmax.step = None if step is None else Step.of_view(by_keys, step, tuple(softmax.weights.shape))
+            softmax.step = None if step is None else LineageStep.of_view(by_keys, step, tuple(softmax.weights.shape))
             running, heads = self.interceptor.running[0].calls[-1], self.interceptor.running[0].heads
             by_heads = heads is not None and heads > 1 and heads in softmax.weights.shape[1:-1]
             if (queries is not None and out.dim() > 2) or by_heads:  # weights that a module computes for its heads
@@ -367,8 +367,9 @@ def report_softmax(interceptor: Interceptor, softmax: TrackedSoftmax, product: W
         return product.out
     own, basis = softmax.as_own(axis)
     with functorch.off():
-        marks = fingerprint_of_values(functorch.plain(product.values), own.sizes)
-    call = WatchedCall(own, Origin(fingerprint=marks, basis=basis))
+        values = None if axis.reorders else functorch.plain(product.values)
+        marks = fingerprint_of_values(values, own.sizes)
+    call = WatchedCall(own, Origin(fingerprint=marks, part=axis.part, basis=basis))
     edit, out = interceptor.edit_of(call, interceptor.edits()), product.out
     if edit is None and not interceptor.needs_contexts:
         interceptor.report(call)

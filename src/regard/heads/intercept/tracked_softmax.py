@@ -22,7 +22,7 @@ from regard.heads.calls.basis import FROM_CALL, Basis, Fact, How, assumed
 from regard.heads.calls.call import Args, Kwargs, OwnWeights, changed
 from regard.heads.calls.edits import CallEdit
 from regard.heads.calls.head_axis import HeadAxis
-from regard.heads.calls.lineage import Step
+from regard.heads.calls.lineage import LineageStep
 from regard.heads.calls.score_origin import Memory
 from regard.support.hidden_scores import may_see
 
@@ -81,7 +81,7 @@ class TrackedSoftmax:
     columns: int = 0  # of the softmax, where this is a part of them
     changed: bool = False  # the weights are not what the softmax returned
     reach: int = 0  # how far any query sees, itself included, where its scores hide what is farther
-    step: Step | None = None  # how its scores were made, with the axes of the weights before `restore`
+    step: LineageStep | None = None  # how its scores were made, with the axes of the weights before `restore`
     one_query: bool = False  # (N, S) was multiplied as (N, 1, S): N texts of one query, or N tokens that mix experts
 
     @property

@@ -24,9 +24,11 @@ from regard.heads.calls.head_axis import declared_heads
 from regard.heads.inputs.model_inputs import InputTracker
 from regard.heads.inputs.module_call import ModuleCall
 from regard.heads.inputs.positions import whole_text
+from regard.heads.intercept.joined_calls import Piece, joined
 
 Callback = Callable[[int, int, WatchedCall], None]  # (forward, layer, call)
 IN_PIECES = "it is computed in pieces, which are not joined"
+IN_CALLS = "its heads or texts are computed one after the other"
 MODULES_AROUND = 3  # how many modules are asked for their number of heads, from the innermost on
 WRAPPERS = {"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"}  # submodule names that torch inserts
 LEAVES = {
@@ -115,9 +117,20 @@ class WatchedModel:
 
     def leave(self, output: Any) -> None:
         """The innermost module is done, and returned this; None after an error."""
+        if self.calls[-1].parts:
+            self._report_parts(self.calls[-1])
         if self.calls[-1].pieces:
             self._report_pieces(self.calls[-1])
         self.inputs.leave(output)
+
+    def _report_parts(self, call: ModuleCall) -> None:
+        """Calls that may be parts of one attention, such as a loop over heads, are reported as one, where they are."""
+        parts, call.parts = call.parts, []
+        pieces = joined([Piece(*part) for part in parts])
+        if call.is_cut and len(pieces) < len(parts):
+            self.uncuttable = f"cannot cut the attention in {self._name('') or 'the model itself'}: {IN_CALLS}"
+        for piece in pieces:
+            self.report(piece.call.with_origin(part=None), piece.removed, piece.context)
 
     def _report_pieces(self, call: ModuleCall) -> None:
         """One call with some rows of the module's text is reported; several are the pieces of one attention."""
@@ -162,18 +175,23 @@ class WatchedModel:
     def place(self, edit: LayerEdit, call: WatchedCall) -> PlacedEdit:
         """The edit with the call, annotated."""
         call = self.inputs.annotate(call, self._name(call.origin.module))
-        if not self.inputs.is_whole(call):
+        if call.origin.part is not None or not self.inputs.is_whole(call):
             self.calls[-1].is_cut = True
         return PlacedEdit(edit, call, self.inputs.positions(call))
 
     def may_be_piece(self, query: Tensor) -> bool:
-        """May a call of SDPA have other queries than the tokens that its module was given?"""
+        """May a call of SDPA have other queries than the tokens that its module was given, or be one of several?"""
         given = self.inputs.given
-        return not query.is_nested and bool(given.shape) and given.texts_of(query.shape[-2]) is None
+        if query.is_nested or not given.shape:
+            return False
+        return query.dim() != 4 or query.shape[1] == 1 or given.texts_of(query.shape[-2]) != query.shape[0]
 
     def report(self, call: WatchedCall, removed: Mask | None, context: Tensor | None) -> None:
         """Pass an attention call to the callback, without the removed edges."""
         name = self._name(call.origin.module)
+        if call.origin.part is not None:
+            self.calls[-1].parts.append((call, removed, context))
+            return
         if self.needs_calls or not whole_text(call, self.inputs.given):
             call = self.inputs.annotate(call, name)  # also notes that keys are cached, which tells positions later
             if not self.inputs.is_whole(call):

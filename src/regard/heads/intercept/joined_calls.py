@@ -1,0 +1,107 @@
+"""One attention that its module computes in several calls, such as a loop over heads or over texts, as one call.
+
+Each call knows which tokens its queries are and which features of the projection its heads have. Calls of the same
+tokens and of other features are heads of one layer; calls of the same features and of other tokens are its texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from regard.attention.call import QK
+from regard.attention.masks import Dense, Mask, Padding
+from regard.heads.calls.axis_roles import CallPart
+from regard.heads.calls.call import Attention, OwnWeights, WatchedCall, changed
+
+TEXTS, HEADS = 0, 1  # axes of a call
+
+
+class Piece(NamedTuple):
+    """A call that may be one of several, the edges that a cut removed from it, and what its heads handed over."""
+
+    call: WatchedCall
+    removed: Mask | None
+    context: Tensor | None
+
+    @property
+    def part(self) -> CallPart:
+        assert self.call.origin.part is not None
+        return self.call.origin.part
+
+
+def joined(pieces: Sequence[Piece]) -> list[Piece]:
+    """The same calls, where possible as one: first the heads of each text, then the texts."""
+    by_tokens: dict[tuple[int, ...], list[Piece]] = {}
+    for piece in pieces:
+        tokens = torch.cat([piece.part.tokens.flatten(), piece.part.keys.flatten()])
+        by_tokens.setdefault(tuple(tokens.tolist()), []).append(piece)
+    of_texts = [_joined(list(group), HEADS) for group in by_tokens.values()]
+    if any(one is None for one in of_texts):
+        return list(pieces)
+    whole = _joined([one for one in of_texts if one is not None], TEXTS)
+    return [whole] if whole is not None else [one for one in of_texts if one is not None]
+
+
+def _joined(pieces: list[Piece], axis: int) -> Piece | None:
+    """Heads of the same texts, or texts of the same heads; None where they are not."""
+    if len(pieces) == 1:
+        return pieces[0]
+    own = [piece.part.features if axis == HEADS else piece.part.tokens[:, 0] for piece in pieces]
+    of_text = [(piece.part.features,) if axis == TEXTS else piece.part[:2] for piece in pieces]
+    labels = [torch.cat(own)] if axis == HEADS else [torch.cat(own), torch.cat([piece.part.keys[:, 0] for piece in pieces])]
+    if any(len(one.unique()) != len(one) for one in labels):
+        return None
+    if not all(torch.equal(a, b) for one in of_text for a, b in zip(one, of_text[0], strict=True)):
+        return None
+    pieces = [pieces[i] for i in sorted(range(len(pieces)), key=lambda i: int(own[i][0]))]
+    attention = _joined_attention([piece.call.attention for piece in pieces], axis)
+    if attention is None or any(piece.removed is not None for piece in pieces):
+        return None
+    first, lse = pieces[0].call, [piece.call.lse for piece in pieces]
+    tokens, keys, features = (torch.cat(labels) for labels in zip(*(piece.part for piece in pieces), strict=True))
+    whole = CallPart(*pieces[0].part[:2], features) if axis == HEADS else CallPart(tokens, keys, pieces[0].part.features)
+    call = changed(first, attention=attention, lse=_cat(lse, axis)).with_origin(part=whole, fingerprint=None)
+    return Piece(call, None, _cat([piece.context for piece in pieces], axis))
+
+
+def _cat(tensors: Sequence[Tensor | None], axis: int) -> Tensor | None:
+    known = [t for t in tensors if t is not None]
+    return torch.cat(known, axis) if len(known) == len(tensors) else None
+
+
+def _joined_attention(calls: Sequence[Attention], axis: int) -> Attention | None:
+    sizes = {call.sizes[:axis] + call.sizes[axis + 1 :] for call in calls}
+    if len(sizes) > 1:
+        return None
+    mask = _joined_mask(calls, axis)
+    weights = [call for call in calls if isinstance(call, OwnWeights)]
+    if len(weights) == len(calls):
+        seen = _cat([None if one.seen is None else one.seen[:, None] for one in weights], axis)  # (B, H, T, S)
+        own = torch.cat([one.weights for one in weights], axis)
+        return OwnWeights(own, mask, None if seen is None else seen.any(1))
+    plain = [call for call in calls if isinstance(call, QK)]
+    if len(plain) < len(calls) or len({call.scale for call in plain}) > 1 or any(c.alibi is not None for c in plain):
+        return None
+    biases = [None if call.bias is None else call.bias.expand(*call.sizes) for call in plain]
+    if len({bias is None for bias in biases}) > 1:
+        return None
+    k = [call.k.expand(-1, call.q.shape[1], -1, -1) if call.k.shape[1] == 1 else call.k for call in plain]
+    q = torch.cat([call.q for call in plain], axis)
+    return QK(q=q, k=torch.cat(k, axis), mask=mask, scale=plain[0].scale, bias=_cat(biases, axis))
+
+
+def _joined_mask(calls: Sequence[Attention], axis: int) -> Mask:
+    masks = [call.mask for call in calls]
+    if all(mask is masks[0] for mask in masks):
+        return masks[0]
+    _, _, T, S = calls[0].sizes
+    dense = [call.mask.dense(T, S, call.device) for call in calls]
+    if axis == HEADS and all(torch.equal(one, dense[0]) for one in dense):
+        return masks[0]
+    if axis == TEXTS and all(one.dim() == 4 and one.shape[1:3] == (1, 1) for one in dense):
+        return Padding(torch.cat([one[:, 0, 0] for one in dense]))
+    return Dense(torch.cat([one.expand(*call.sizes) for one, call in zip(dense, calls, strict=True)], axis))
