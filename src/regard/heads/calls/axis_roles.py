@@ -65,6 +65,14 @@ class AxisRoles(NamedTuple):
     plan: AxisPlan | None
     refusal: str = ""
     part: CallPart | None = None
+    is_proven: bool = True  # are its queries from projections? The axes of other tensors may be anything
+
+    @property
+    def part_of_several(self) -> CallPart | None:
+        """What of its input the call has, where it may be one of several calls for heads or for texts."""
+        if self.plan is None or (self.plan.count(HEAD) > 1 and self.plan.count(TEXT) > 1):
+            return None
+        return self.part
 
 
 BETWEEN_FEATURES = "its weights are between features, not between tokens"
@@ -73,7 +81,7 @@ FEATURES_AS_QUERIES = "its softmax is over tokens, of features: it has no querie
 
 def roles_of_scores(step: LineageStep | None, keys: int = -1) -> AxisRoles | None:
     """The axes of scores, which a product of queries and keys made; keys: their axis. None where nothing tells."""
-    if step is None or not step.is_scores or not step.is_projected:
+    if step is None or not step.is_scores:
         return None
     labeller = Labeller()
     try:
@@ -82,12 +90,12 @@ def roles_of_scores(step: LineageStep | None, keys: int = -1) -> AxisRoles | Non
         return None
     if not _varies(other.place, -1) and not _varies(other.feature, -1):  # keys · queries
         queries, other = other, queries
-    return _roles(queries, other)
+    return _roles(queries, other, step.is_projected)
 
 
 def roles_of_factors(q: LineageStep | None, k: LineageStep | None) -> AxisRoles | None:
     """The same for queries (…, T, D) and keys (…, S, D)."""
-    if q is None or k is None or not q.is_projected:
+    if q is None or k is None:
         return None
     labeller = Labeller()
     try:
@@ -97,7 +105,7 @@ def roles_of_factors(q: LineageStep | None, k: LineageStep | None) -> AxisRoles 
         lead = torch.broadcast_shapes(q.shape[:-2], keys.place.shape[:-2])
         T, S = q.shape[-2], k.shape[-2]
         queries = queries.map(lambda t: t[..., :1].expand(*lead, T, S))
-        return _roles(queries, keys.map(lambda t: t[..., 0].unsqueeze(-2).expand(*lead, T, S)))
+        return _roles(queries, keys.map(lambda t: t[..., 0].unsqueeze(-2).expand(*lead, T, S)), q.is_projected)
     except (Unlabelled, RuntimeError):
         return None
 
@@ -117,19 +125,39 @@ def has_features_as_rows(step: LineageStep | None, keys: int = -1) -> bool:
 def mixes_tokens(step: LineageStep, keys: int) -> bool:
     """Are these numbers weights of tokens on tokens, and those of this axis the ones that are summed over?"""
     roles = roles_of_scores(step, keys)
-    return roles is not None and roles.plan is not None and roles.plan.count(QUERY) > 1
+    return roles is not None and roles.is_proven and roles.plan is not None and roles.plan.count(QUERY) > 1
+
+
+def multiplies_keys_with_values(step: LineageStep) -> bool:
+    """Was this made by a product that sums over tokens, of features with features, as in linear attention?"""
+    while step.kind != "product":
+        if not step.is_scores or not step.parents:
+            return False
+        step = next(parent for parent in step.parents if parent.is_scores)
+    labeller, (*terms, result) = Labeller(), step.args
+    for parent, term, other in zip(step.parents, terms, reversed(terms), strict=True):
+        summed = [axis for axis, letter in enumerate(term) if letter in other and letter not in result]
+        try:
+            place, feature = labeller.labels(parent)
+        except Unlabelled:
+            return False
+        if len(summed) != 1 or not parent.is_projected:
+            return False
+        if not _varies(place, summed[0]) or _varies(feature, summed[0]):
+            return False
+    return True
 
 
 def _varies(t: Tensor, axis: int) -> bool:
     return t.shape[axis] > 1 and bool((t != t.narrow(axis, 0, 1)).any())
 
 
-def _roles(queries: NumberLabels, keys: NumberLabels) -> AxisRoles | None:
+def _roles(queries: NumberLabels, keys: NumberLabels, is_proven: bool) -> AxisRoles | None:
     """From labels (…, S) of queries and of keys."""
     if _varies(queries.place, -1) or _varies(queries.feature, -1):
         return None
     if _varies(keys.feature, -1) and not _varies(keys.place, -1):
-        return AxisRoles(None, BETWEEN_FEATURES)
+        return AxisRoles(None, BETWEEN_FEATURES, is_proven=is_proven)
     q, k = queries.map(lambda t: t[..., 0]), keys.map(lambda t: t[..., -1])
     sizes: list[int] = []
     roles: list[str] = []
@@ -146,7 +174,7 @@ def _roles(queries: NumberLabels, keys: NumberLabels) -> AxisRoles | None:
     plan = AxisPlan(tuple(sizes), tuple(chosen))
     tokens, features, own_keys = (plan.apply(t) for t in (queries.place[..., :1], queries.feature[..., :1], keys.place))
     part = CallPart(tokens[:, 0, :, 0], own_keys[:, 0, 0], features[0, :, 0, 0]) if own_keys.numel() else None
-    return AxisRoles(plan, part=part)
+    return AxisRoles(plan, part=part, is_proven=is_proven)
 
 
 def _parts(q: NumberLabels, k: NumberLabels, axis: int) -> list[tuple[int, str]] | None:

@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 
-from regard.heads.calls.axis_roles import AxisPlan, CallPart
+from regard.heads.calls.axis_roles import HEAD, TEXT, AxisPlan, AxisRoles, CallPart
 from regard.heads.calls.basis import FROM_CALL, Fact, How, assumed, unknown
 from regard.heads.calls.score_origin import Memory
 from regard.support.vocabulary import HEADS
@@ -48,6 +49,12 @@ class HeadAxis(NamedTuple):
     def unknown(self) -> str:
         """Why it is not known where the heads are; "" where it is."""
         return self.fact.reason if self.fact.how is How.UNKNOWN else ""
+
+    def with_part_of(self, roles: AxisRoles, shape: tuple[int, ...]) -> HeadAxis:
+        """The same with what of its module's input the call has, where these roles say the same of its axes."""
+        own, plan = self.apply(torch.empty(shape, device="meta")), roles.plan
+        agrees = plan is not None and own.shape[:2] == (plan.count(TEXT), plan.count(HEAD))
+        return self._replace(part=roles.part_of_several) if agrees else self
 
     def apply(self, t: Tensor) -> Tensor:
         """(…, x, y) → (B, H, x, y)."""

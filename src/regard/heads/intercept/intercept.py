@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from regard.attention.call import Call
 from regard.attention.masks import Mask
-from regard.heads.calls.axis_roles import HEAD, TEXT, AxisRoles
+from regard.heads.calls.axis_roles import HEAD, AxisRoles
 from regard.heads.calls.basis import unknown
 from regard.heads.calls.call import Args, Kwargs, WatchedCall
 from regard.heads.calls.edits import CallEdit, Editor, LayerEdit
@@ -31,10 +31,10 @@ from regard.heads.calls.lineage import TensorLineage
 from regard.heads.calls.score_origin import Memory
 from regard.heads.inputs.model_inputs import InputTracker
 from regard.heads.inputs.user_texts import Given
-from regard.heads.intercept import flex, functorch, paths, regard_attention, sdpa, torch_nn  # noqa: F401  all paths
+from regard.heads.intercept import flex, functorch, paths, regard_attention, scripted, sdpa, torch_nn  # noqa: F401  all
 from regard.heads.intercept.paths import AROUND_FORWARD, FunctionMode, OwnComputation, current_interceptor
 from regard.heads.intercept.softmax import SoftmaxTracker
-from regard.heads.intercept.watched_model import Callback, Forwards, WatchedModel
+from regard.heads.intercept.watched_model import TWICE, Callback, Forwards, WatchedModel
 from regard.traces.failures import explain_call
 
 INTERCEPTED = (
@@ -246,13 +246,13 @@ class Interceptor:
         model.calls[-1].is_ordinary = False
         with OwnComputation(self, "cpu"):
             known = roles()
-        if known is None:
-            return find_head_axis(shape, model.heads, batch, viewed, q, by_convention, texts)
+        if known is None or not known.is_proven:
+            axis = find_head_axis(shape, model.heads, batch, viewed, q, by_convention, texts)
+            return axis if known is None else axis.with_part_of(known, shape)
         if known.plan is None:
             return HeadAxis(fact=unknown(known.refusal))
         plan = None if len(shape) == 4 and known.plan.is_usual else known.plan
-        is_part = known.plan.count(HEAD) == 1 or known.plan.count(TEXT) == 1
-        return HeadAxis(plan=plan, part=known.part if is_part else None)
+        return HeadAxis(plan=plan, fact=model.fact_of_heads(known.plan.count(HEAD)), part=known.part_of_several)
 
     def edits(self, part: str = "") -> list[tuple[WatchedModel, LayerEdit]]:
         """What the cuts of the running models change in the attention call that is about to run."""
@@ -329,6 +329,13 @@ class Interceptor:
             raise ValueError(f"cannot cut the attention in {self._module_name()}: {reason}")
         for model in self.running:
             model.refuse(reason)
+
+    def warn_of_second_product(self) -> None:
+        """The weights that were reported are multiplied once more."""
+        if any(model.editor is not None and model.editor.everywhere for model in self.running):
+            raise ValueError(f"cannot cut the attention in {self._module_name()}: {TWICE}")
+        for model in self.running:
+            model.refuse(TWICE, model.calls[-1].name)
 
     def report_pending(self) -> None:
         """Report the call that waits for it, with what became of its output since then."""

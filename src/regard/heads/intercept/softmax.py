@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from regard.heads.calls.axis_roles import FEATURES_AS_QUERIES, has_features_as_rows, mixes_tokens, roles_of_scores
+from regard.heads.calls.axis_roles import (
+    FEATURES_AS_QUERIES,
+    has_features_as_rows,
+    mixes_tokens,
+    multiplies_keys_with_values,
+    roles_of_scores,
+)
 from regard.heads.calls.call import Args, Kwargs, Origin, WatchedCall, changed
 from regard.heads.calls.head_axis import HeadAxis, declared_heads
 from regard.heads.calls.lineage import PERMUTE, SLICE, TensorLineage, LineageStep, einsum_terms
@@ -51,6 +57,7 @@ RESHAPE_OR_CAST = (
 ADD = ("add", "add_", "__add__", "__radd__", "__iadd__", "sub", "sub_", "subtract", "__sub__", "__isub__")
 EITHER_OPERAND = ("mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__", "where", *ADD)
 NO_SOFTMAX = "its scores are multiplied with values without a softmax"
+NO_WEIGHTS = "it multiplies keys with values before queries (linear attention), so it has no weights"
 CHANGE = (
     *("masked_fill", "masked_fill_", "__setitem__", "index_fill", "index_fill_", "normalize", "tril", "tril_"),
     "nan_to_num_",  # nan_to_num makes another tensor of the same weights
@@ -86,11 +93,12 @@ class SoftmaxTracker:
         self.keep_scores = False
         self.scores = ScoreOrigins()
         self.lost: dict[object, LostSoftmax] = {}  # by origin
+        self.multiplied: dict[int, Any] = {}  # weak references to tensors with weights that were reported, by id
         self.tracked: dict[int, tuple[Any, TrackedSoftmax, int]] = {}  # by id: weak reference, softmax, version
 
     def forget(self) -> None:
         """Stop following the softmaxes so far."""
-        for followed in (self.tracked, self.scores.alive, self.lost):
+        for followed in (self.tracked, self.scores.alive, self.lost, self.multiplied):
             followed.clear()
 
     def pass_on(self, name: str, args: Args, kwargs: Kwargs) -> None:
@@ -196,7 +204,8 @@ class SoftmaxTracker:
             if softmax is not None:
                 new = self._confirm(softmax, tracked_softmax.of_matrices(function, args, kwargs, tensor, out))
                 return out.copy_(new) if "out" in kwargs and new is not out else new
-        self.check_scores((left, -1), (right, -2))
+        self._check_second_product(left, right)
+        self._check_scores((left, -1), (right, -2))
         self.scores.product(left, right, out)
         return out
 
@@ -219,17 +228,21 @@ class SoftmaxTracker:
                     function, args, kwargs, tensor, terms[i], result, softmax.keys, out, other
                 )
                 return self._confirm(softmax, product)
+        self._check_second_product(*tensors)
         self._einsum_of_two(tensors, terms, result, out)
         return out
 
-    def check_scores(self, *factors: tuple[Tensor, int]) -> None:
+    def _check_scores(self, *factors: tuple[Tensor, int]) -> None:
         """Two tensors are multiplied, and neither is a softmax: scores that are multiplied all the same are refused."""
         for i, (tensor, summed) in enumerate(factors):
             step = self.lineage.of(tensor)
             other = factors[1 - i][0]
-            if step is not None and step.is_scores and not learned(other) and not self.lost and other.dim() > 1:
+            is_weights = id(tensor) in self.multiplied
+            if step is not None and step.is_scores and not (is_weights or self.lost or learned(other)) and other.dim() > 1:
                 if mixes_tokens(step, summed):
                     self.interceptor.refuse(NO_SOFTMAX)
+                elif multiplies_keys_with_values(step):
+                    self.interceptor.refuse(NO_WEIGHTS)
 
     def _einsum_of_two(self, tensors: Sequence[Tensor], terms: Sequence[str], result: str, out: Any) -> None:
         """Two matrices are multiplied: their product may be scores."""
@@ -238,7 +251,7 @@ class SoftmaxTracker:
             right = tensors[1] if terms[1][-1] in result else tensors[1].mT
             summed = [[i - len(term) for i, axis in enumerate(term) if axis not in result] for term in terms]
             if len(summed[0]) == len(summed[1]) == 1:
-                self.check_scores(*((tensor, axes[0]) for tensor, axes in zip(tensors, summed, strict=True)))
+                self._check_scores(*((tensor, axes[0]) for tensor, axes in zip(tensors, summed, strict=True)))
             self.scores.product(left, right, out)
 
     def _sum(self, softmax: TrackedSoftmax, others: list[Tensor], out: Tensor) -> Tensor:
@@ -265,9 +278,16 @@ class SoftmaxTracker:
 
     def _confirm(self, softmax: TrackedSoftmax, product: WeightedProduct) -> Tensor:
         for key in [key for key, (_, other, _) in self.tracked.items() if other.origin is softmax.origin]:
-            del self.tracked[key]
+            self.multiplied[key] = self.tracked.pop(key)[0]
         self.lost.pop(softmax.root or softmax.origin, None)
         return report_softmax(self.interceptor, softmax, product)
+
+    def _check_second_product(self, *tensors: Any) -> None:
+        """Two tensors are multiplied: weights that were reported already are not reported again."""
+        for tensor in tensors if self.multiplied else ():
+            reference = self.multiplied.get(id(tensor))
+            if reference is not None and reference() is tensor:
+                self.interceptor.warn_of_second_product()
 
     def _track(self, tensor: Tensor, softmax: TrackedSoftmax) -> None:
         shape = softmax.weights.shape

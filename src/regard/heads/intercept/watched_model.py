@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from regard.attention.call import QK
 from regard.attention.masks import Mask
+from regard.heads.calls.basis import FROM_CALL, Fact, assumed
 from regard.heads.calls.call import Args, Kwargs, WatchedCall, changed, names_in_short
 from regard.heads.calls.edits import Editor, LayerEdit, PlacedEdit
 from regard.heads.calls.head_axis import declared_heads
@@ -28,6 +29,7 @@ from regard.heads.intercept.joined_calls import Piece, joined
 
 Callback = Callable[[int, int, WatchedCall], None]  # (forward, layer, call)
 IN_PIECES = "it is computed in pieces, which are not joined"
+TWICE = "its weights are multiplied with a second tensor, and that product is not followed"
 IN_CALLS = "its heads or texts are computed one after the other"
 MODULES_AROUND = 3  # how many modules are asked for their number of heads, from the innermost on
 WRAPPERS = {"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"}  # submodule names that torch inserts
@@ -92,6 +94,20 @@ class WatchedModel:
         if innermost not in self._heads:
             self._heads[innermost] = declared_heads(call.module for call in self.calls[: -MODULES_AROUND - 1 : -1])
         return self._heads[innermost]
+
+    def fact_of_heads(self, heads: int) -> Fact:
+        """How the number of heads is known: a module of one head, in a list of such, may be one head of a layer."""
+        call = self.calls[-1]
+        outer, (path, _, number) = call.outer, call.name.rpartition(".")
+        if heads > 1 or outer is None or not number.isdigit() or not (call.args and outer.args):
+            return FROM_CALL
+        beside = outer.module
+        for name in path[len(outer.name) :].strip(".").split("."):
+            beside = getattr(beside, name, beside)
+        alike = sum(type(one) is type(call.module) for one in beside.children())
+        if alike < 2 or call.args[0] is not outer.args[0]:
+            return FROM_CALL
+        return assumed(f"a layer of one head; {alike} modules of its kind may be heads of one layer")
 
     @property
     def needs_calls(self) -> bool:
@@ -162,7 +178,7 @@ class WatchedModel:
         said = {}
         for reason, names in self.refused.items():
             where = names_in_short([name or "the model itself" for name in names])
-            said[reason] = f"the attention in {where} is not reported: {reason}"
+            said[reason] = f"the attention in {where} is {'reported in part' if reason is TWICE else 'not reported'}: {reason}"
         return said
 
     def edit(self, part: str) -> LayerEdit | None:
