@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.heads.calls.lineage import Labeller, NumberLabels, LineageStep, Unlabelled
+from regard.heads.calls.lineage import Labeller, LineageStep, NumberLabels, Unlabelled, varies
 
 TEXT, HEAD, QUERY = "text", "head", "query"
 
@@ -88,7 +88,7 @@ def roles_of_scores(step: LineageStep | None, keys: int = -1) -> AxisRoles | Non
         queries, other = (labeller.labels(step, side).map(lambda t: t.movedim(keys, -1)) for side in (0, 1))
     except Unlabelled:
         return None
-    if not _varies(other.place, -1) and not _varies(other.feature, -1):  # keys · queries
+    if not varies(other.place, -1) and not varies(other.feature, -1):  # keys · queries
         queries, other = other, queries
     return _roles(queries, other, step.is_projected)
 
@@ -118,8 +118,8 @@ def has_features_as_rows(step: LineageStep | None, keys: int = -1) -> bool:
         place, feature = Labeller().labels(step).map(lambda t: t.movedim(keys, -1))
     except Unlabelled:
         return False
-    over_tokens = _varies(place, -1) and not _varies(feature, -1)
-    return over_tokens and _varies(feature, -2) and not _varies(place, -2)
+    over_tokens = varies(place, -1) and not varies(feature, -1)
+    return over_tokens and varies(feature, -2) and not varies(place, -2)
 
 
 def mixes_tokens(step: LineageStep, keys: int) -> bool:
@@ -128,12 +128,25 @@ def mixes_tokens(step: LineageStep, keys: int) -> bool:
     return roles is not None and roles.is_proven and roles.plan is not None and roles.plan.count(QUERY) > 1
 
 
+def are_weights(step: LineageStep | None, width: int) -> bool:
+    """Are these values weights themselves, with tokens in the axis that holds the features of values?"""
+    if step is None or not step.is_scores:
+        return False
+    labeller = Labeller()
+    try:
+        both = [labeller.labels(step, side) for side in (0, 1)]
+    except Unlabelled:
+        return False
+    return any(varies(place, width) and not varies(feature, width) for place, feature in both)
+
+
 def multiplies_keys_with_values(step: LineageStep) -> bool:
     """Was this made by a product that sums over tokens, of features with features, as in linear attention?"""
     while step.kind != "product":
-        if not step.is_scores or not step.parents:
+        scores = [parent for parent in step.parents if parent.is_scores]
+        if not scores:
             return False
-        step = next(parent for parent in step.parents if parent.is_scores)
+        step = scores[0]
     labeller, (*terms, result) = Labeller(), step.args
     for parent, term, other in zip(step.parents, terms, reversed(terms), strict=True):
         summed = [axis for axis, letter in enumerate(term) if letter in other and letter not in result]
@@ -143,20 +156,16 @@ def multiplies_keys_with_values(step: LineageStep) -> bool:
             return False
         if len(summed) != 1 or not parent.is_projected:
             return False
-        if not _varies(place, summed[0]) or _varies(feature, summed[0]):
+        if not varies(place, summed[0]) or varies(feature, summed[0]):
             return False
     return True
 
 
-def _varies(t: Tensor, axis: int) -> bool:
-    return t.shape[axis] > 1 and bool((t != t.narrow(axis, 0, 1)).any())
-
-
 def _roles(queries: NumberLabels, keys: NumberLabels, is_proven: bool) -> AxisRoles | None:
     """From labels (…, S) of queries and of keys."""
-    if _varies(queries.place, -1) or _varies(queries.feature, -1):
+    if varies(queries.place, -1) or varies(queries.feature, -1):
         return None
-    if _varies(keys.feature, -1) and not _varies(keys.place, -1):
+    if varies(keys.feature, -1) and not varies(keys.place, -1):
         return AxisRoles(None, BETWEEN_FEATURES, is_proven=is_proven)
     q, k = queries.map(lambda t: t[..., 0]), keys.map(lambda t: t[..., -1])
     sizes: list[int] = []
@@ -196,15 +205,15 @@ def _parts(q: NumberLabels, k: NumberLabels, axis: int) -> list[tuple[int, str]]
 
 def _role(q: NumberLabels, k: NumberLabels, axis: int) -> str | None:
     """None where an axis has no role, or several."""
-    place, feature = _varies(q.place, axis), _varies(q.feature, axis)
+    place, feature = varies(q.place, axis), varies(q.feature, axis)
     if place and feature:
         return None
     if feature:
         return HEAD
     if place:
-        return TEXT if _varies(k.place, axis) else QUERY
+        return TEXT if varies(k.place, axis) else QUERY
     # the same queries for several keys
-    return TEXT if _varies(k.place, axis) else HEAD if _varies(k.feature, axis) else None
+    return TEXT if varies(k.place, axis) else HEAD if varies(k.feature, axis) else None
 
 
 def _with_one_row_axis(sizes: list[int], roles: list[str]) -> list[str] | None:

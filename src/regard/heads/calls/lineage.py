@@ -36,7 +36,11 @@ _CONVOLUTIONS = {"conv1d", "conv2d", "conv3d"}
 _POOLS = {f"{kind}_pool{n}d" for kind in ("max", "avg", "adaptive_avg", "adaptive_max") for n in (1, 2, 3)}
 _LINEAR = {"linear", "addmm"}
 _PRODUCTS = {"matmul", "bmm", "mm", "baddbmm", "__matmul__"}
-_ENDS = {"embedding", "scaled_dot_product_attention", "bilinear", "size", "shape", "cdist", "topk", "sort"}
+_ENDS = {
+    *("embedding", "scaled_dot_product_attention", "bilinear", "size", "shape", "cdist", "topk", "sort"),
+    *("ones_like", "zeros_like", "full_like", "empty_like", "rand_like", "randn_like"),
+    *("new_ones", "new_zeros", "new_full", "new_empty", "new_tensor"),
+}
 # Functions whose result has other numbers in other places, or whose labels would need more than their arguments.
 _AS_LABELS: dict[str, Callable[..., Any]] = {
     "view": Tensor.reshape,
@@ -169,24 +173,20 @@ class TensorLineage:
         if name in _CONVOLUTIONS:
             groups = args[6] if len(args) > 6 else kwargs.get("groups", 1)
             return self._convolution(tensors[0], out, id(tensors[1]), groups)
-        known = [step for step in map(self.of, tensors) if step is not None]
+        known = tuple(step for step in map(self.of, tensors) if step is not None)
         if not known:
             return None
         if name in _POOLS:
             return LineageStep("conv", shape, (known[0],), args=(0, known[0].shape[1]))
-        is_scores = any(step.is_scores for step in known)
         if name in _REDUCTIONS:
             dim = args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis"))
-            keep = len(known[0].shape) == len(shape)
-            return LineageStep("reduce", shape, (known[0],), args=(dim, keep), is_scores=is_scores) if dim is not None else None
-        step = next((step for step in known if step.shape == shape), None)
-        if step is not None:  # the numbers change, each in its place
-            return step if step.is_scores or not is_scores else LineageStep("same", shape, (step,), is_scores=True)
-        try:
-            fits = torch.broadcast_shapes(known[0].shape, shape) == shape
-        except RuntimeError:
-            fits = False
-        return LineageStep("same", shape, (known[0],), is_scores=is_scores) if fits else None
+            reduced = dim, len(known[0].shape) == len(shape)
+            return None if dim is None else LineageStep("reduce", shape, known[:1], args=reduced, is_scores=known[0].is_scores)
+        fitting = sorted((step for step in known if step.shape == shape), key=lambda step: not step.is_scores)
+        if fitting:  # the numbers change, each in its place
+            return fitting[0]
+        step = known[0]
+        return LineageStep("same", shape, (step,), is_scores=step.is_scores) if _fits(step.shape, shape) else None
 
     def _view(
         self, name: str, function: Any, args: Args, kwargs: Kwargs, shape: tuple[int, ...], tensors: list[Tensor]
@@ -224,6 +224,8 @@ class TensorLineage:
                 if not new or not is_last:
                     return None
                 return LineageStep("project", shape, (self._or_new(one),), args=(terms[i], result, tuple(new), self.number(id(other))))
+        if all(left.shape[axis] == 1 for axis, letter in enumerate(terms[0]) if letter in terms[1] and letter not in result):
+            return None  # an outer product, such as positions · frequencies
         return LineageStep("product", shape, (self._or_new(left), self._or_new(right)), args=(*terms, result), is_scores=True)
 
     def _convolution(self, x: Tensor, out: Tensor, weight: int, groups: int) -> LineageStep:
@@ -325,8 +327,25 @@ class Labeller:
         return NumberLabels(place.expand(step.shape), feature.expand(step.shape))
 
     def _product(self, step: LineageStep, side: int) -> NumberLabels:
-        labels = self._of(step.parents[side], 0)
-        return labels.map(lambda t: _spread(t, step.args[side], step.args[2], step.shape))  # type: ignore[no-any-return]
+        """The labels of a factor; of those of a product, the side that changes along the axis that it adds."""
+        parent, own, other, result = step.parents[side], step.args[side], step.args[1 - side], step.args[2]
+        free = [axis for axis, letter in enumerate(own) if letter in result and letter not in other]
+        labels: NumberLabels = self._of(parent, side)
+        if parent.is_scores and not any(varies(t, axis) for t in labels for axis in free):
+            labels = self._of(parent, 1 - side)
+        return labels.map(lambda t: _spread(t, own, result, step.shape))
+
+
+def varies(t: Tensor, axis: int) -> bool:
+    """Do labels change along this axis?"""
+    return t.shape[axis] > 1 and bool((t != t.narrow(axis, 0, 1)).any())
+
+
+def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    try:
+        return torch.broadcast_shapes(shape, wanted) == wanted
+    except RuntimeError:
+        return False
 
 
 def _within(labels: Tensor, size: int, number: Tensor) -> Tensor:

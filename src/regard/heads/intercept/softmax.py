@@ -19,6 +19,7 @@ from torch import Tensor
 
 from regard.heads.calls.axis_roles import (
     FEATURES_AS_QUERIES,
+    are_weights,
     has_features_as_rows,
     mixes_tokens,
     multiplies_keys_with_values,
@@ -57,6 +58,7 @@ RESHAPE_OR_CAST = (
 ADD = ("add", "add_", "__add__", "__radd__", "__iadd__", "sub", "sub_", "subtract", "__sub__", "__isub__")
 EITHER_OPERAND = ("mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__", "where", *ADD)
 NO_SOFTMAX = "its scores are multiplied with values without a softmax"
+OF_WEIGHTS = "its weights are multiplied with other weights"
 NO_WEIGHTS = "it multiplies keys with values before queries (linear attention), so it has no weights"
 CHANGE = (
     *("masked_fill", "masked_fill_", "__setitem__", "index_fill", "index_fill_", "normalize", "tril", "tril_"),
@@ -202,6 +204,8 @@ class SoftmaxTracker:
         for tensor, values, transposed in ((left, right, False), (right, left, True)) if self.tracked else ():
             softmax = self._attention(tensor, values, transposed)
             if softmax is not None:
+                if are_weights(self.lineage.of(values), -2 if transposed else -1):
+                    softmax = replace(softmax, unknown=OF_WEIGHTS)
                 new = self._confirm(softmax, tracked_softmax.of_matrices(function, args, kwargs, tensor, out))
                 return out.copy_(new) if "out" in kwargs and new is not out else new
         self._check_second_product(left, right)
