@@ -109,9 +109,8 @@ def test_talking_heads_are_named_in_one_warning():
     [
         *(MixtureOfExperts(experts) for experts in (3, T)),
         *(SoftEmbedding(words) for words in (31, T)),
-        LinearAttention(),
     ],
-    ids=["experts", "as many experts as tokens", "words", "as many words as tokens", "linear attention"],
+    ids=["experts", "as many experts as tokens", "words", "as many words as tokens"],
 )
 def test_a_softmax_that_is_no_attention_is_not_reported(layer):
     model = Model(layer)

@@ -7,12 +7,14 @@ those of the keys change; along the queries, only their own. One axis may hold s
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from regard.heads.calls.lineage import Labeller, LineageStep, NumberLabels, Unlabelled, varies
+from regard.heads.calls.lineage import LineageStep
+from regard.heads.calls.number_labels import Labeller, NumberLabels, Unlabelled, varies
 
 TEXT, HEAD, QUERY = "text", "head", "query"
 
@@ -48,11 +50,13 @@ class AxisPlan(NamedTuple):
         sizes = (*self.sizes[:-1], t.shape[-2]) if self.has_rows_last else self.sizes
         axes = [*self.order, len(sizes)]
         rows = math.prod(sizes[i] for i in self.order if self.roles[i] == QUERY)
-        return t.reshape(*sizes, t.shape[-1]).permute(axes).reshape(self.count(TEXT), self.count(HEAD), rows, t.shape[-1])
+        return (
+            t.reshape(*sizes, t.shape[-1]).permute(axes).reshape(self.count(TEXT), self.count(HEAD), rows, t.shape[-1])
+        )
 
 
 class CallPart(NamedTuple):
-    """What of its module's input a call has, by label: the tokens of its queries and keys, the features of its heads."""
+    """What of its module's input a call has, by label: tokens of queries and of keys, features of heads."""
 
     tokens: Tensor  # (B, T)
     keys: Tensor  # (B, S)
@@ -81,7 +85,7 @@ FEATURES_AS_QUERIES = "its softmax is over tokens, of features: it has no querie
 
 def roles_of_scores(step: LineageStep | None, keys: int = -1) -> AxisRoles | None:
     """The axes of scores, which a product of queries and keys made; keys: their axis. None where nothing tells."""
-    if step is None or not step.is_scores:
+    if step is None or not step.is_scores or not step.has_features_last:
         return None
     labeller = Labeller()
     try:
@@ -95,7 +99,7 @@ def roles_of_scores(step: LineageStep | None, keys: int = -1) -> AxisRoles | Non
 
 def roles_of_factors(q: LineageStep | None, k: LineageStep | None) -> AxisRoles | None:
     """The same for queries (…, T, D) and keys (…, S, D)."""
-    if q is None or k is None:
+    if q is None or k is None or not q.has_features_last:
         return None
     labeller = Labeller()
     try:
@@ -125,7 +129,7 @@ def has_features_as_rows(step: LineageStep | None, keys: int = -1) -> bool:
 def mixes_tokens(step: LineageStep, keys: int) -> bool:
     """Are these numbers weights of tokens on tokens, and those of this axis the ones that are summed over?"""
     roles = roles_of_scores(step, keys)
-    return roles is not None and roles.is_proven and roles.plan is not None and roles.plan.count(QUERY) > 1
+    return roles is not None and roles.plan is not None and roles.plan.count(QUERY) > 1
 
 
 def are_weights(step: LineageStep | None, width: int) -> bool:
@@ -195,10 +199,12 @@ def _parts(q: NumberLabels, k: NumberLabels, axis: int) -> list[tuple[int, str]]
     if role is not None:
         return [(size, role)]
     for inner in (n for n in range(size // 2, 1, -1) if size % n == 0):
-        q_split, k_split = (labels.map(lambda t: t.unflatten(axis, (size // inner, inner))) for labels in (q, k))
+        split = partial(torch.unflatten, dim=axis, sizes=(size // inner, inner))
+        q_split, k_split = q.map(split), k.map(split)
         role = _role(q_split, k_split, axis + 1)
         if role:
-            outer = _parts(*(labels.map(lambda t: t.select(axis + 1, 0)) for labels in (q_split, k_split)), axis)
+            first = partial(torch.select, dim=axis + 1, index=0)
+            outer = _parts(q_split.map(first), k_split.map(first), axis)
             return None if outer is None else [*outer, (inner, role)]
     return None
 

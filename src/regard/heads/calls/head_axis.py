@@ -141,7 +141,7 @@ def _of_one_axis(
     """(N, T, S): texts and heads in one axis."""
     if viewed is not None and viewed[0] * viewed[1] == N and (declared in (None, viewed[1]) or batch == viewed[0]):
         return HeadAxis(-3, viewed)
-    one_each = N == (given or batch)
+    one_each = (given or batch) == N
     if one_each and declared in (None, 1):
         return HeadAxis(-3, (N, 1))
     if one_each:

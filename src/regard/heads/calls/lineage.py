@@ -1,14 +1,13 @@
 """How the tensors of a module were made from the outputs of its projections.
 
 While a module runs whose attention is not known to be ordinary, each function that it calls is recorded as a step,
-without its tensors. Where the axes of an attention call are in doubt, the steps are run again on labels: for each number
-of a tensor, which token of which text it belongs to, and which feature of which projection it is. Views, slices and
-concatenations move labels as they move numbers, so this is exact; functions that are not understood have no labels.
+without its tensors. Where the axes of an attention call are in doubt, the steps are run again on labels of the numbers
+(number_labels.py). Views, slices and concatenations move labels as they move numbers, so this is exact; what functions
+return that are not understood has no labels.
 """
 
 from __future__ import annotations
 
-import math
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -20,9 +19,8 @@ from regard.heads.calls.score_origin import learned
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
-_MOST_STEPS = 4096  # that are remembered at once
-_MOST_LABELS = 1 << 25  # of one tensor; a larger one is not labelled
-_BASE = 1 << 40  # numbers of projections and of other beginnings, above those of features and of tokens
+_MOST_STEPS = 4096  # that are remembered before those of tensors that died are dropped
+BASE = 1 << 40  # numbers of projections and of other beginnings, above those of features and of tokens
 
 PERMUTE = ("transpose", "permute", "swapaxes", "swapdims", "movedim", "moveaxis", "t", "T", "mT", "adjoint", "mH")
 SLICE = ("__getitem__", "narrow", "slice", "split", "split_with_sizes", "tensor_split", "chunk", "unbind")
@@ -50,24 +48,10 @@ _AS_LABELS: dict[str, Callable[..., Any]] = {
 }
 
 
-class Unlabelled(Exception):
-    """A tensor has no labels."""
-
-
-class NumberLabels(NamedTuple):
-    """Of each number of a tensor: the token of a text that it belongs to, and the feature that it is."""
-
-    place: Tensor
-    feature: Tensor
-
-    def map(self, change: Callable[[Tensor], Tensor]) -> NumberLabels:
-        return NumberLabels(change(self.place), change(self.feature))
-
-
 class Hole(NamedTuple):
     """An argument that was a tensor: which of the parents."""
 
-    index: int
+    number: int
 
 
 class LineageStep(NamedTuple):
@@ -88,11 +72,21 @@ class LineageStep(NamedTuple):
 
     @property
     def is_projected(self) -> bool:
-        """Does it come from projections only? The axes of other tensors may be heads already, or anything else."""
+        """Does it come from projections only? The axes of other tensors may be anything."""
+        return self._comes_from(0)
+
+    @property
+    def has_features_last(self) -> bool:
+        """Does it come from projections, or from tensors (B, T, E)? Those of more axes may have heads already."""
+        return self._comes_from(3)
+
+    def _comes_from(self, axes: int) -> bool:
         if self.kind in ("linear", "project", "conv"):
             return True
+        if not self.kind:
+            return len(self.shape) <= axes
         parents = self.parents[:1] if self.kind == "product" else self.parents
-        return bool(parents) and all(parent.is_projected for parent in parents)
+        return bool(parents) and all(parent._comes_from(axes) for parent in parents)
 
 
 class TensorLineage:
@@ -101,13 +95,15 @@ class TensorLineage:
     def __init__(self) -> None:
         self.numbers: dict[int, int] = {}  # of projections and of tensors that were not followed, in this forward
         self._steps: dict[int, tuple[weakref.ref[Tensor], LineageStep]] = {}
+        self._limit = _MOST_STEPS
 
     def clear(self) -> None:
         self._steps.clear()
+        self.numbers.clear()
 
     def number(self, identity: int) -> int:
         """A number for a projection; 0: a new one."""
-        return self.numbers.setdefault(identity or -len(self.numbers) - 1, len(self.numbers)) * _BASE
+        return self.numbers.setdefault(identity or -len(self.numbers) - 1, len(self.numbers)) * BASE
 
     def of(self, tensor: Any) -> LineageStep | None:
         """The step that made this tensor; None where it was not followed."""
@@ -150,8 +146,9 @@ class TensorLineage:
             self._add(out, step)
 
     def _add(self, tensor: Tensor, step: LineageStep) -> None:
-        if len(self._steps) > _MOST_STEPS:
-            self._steps.clear()
+        if len(self._steps) > self._limit:
+            self._steps = {key: entry for key, entry in self._steps.items() if entry[0]() is not None}
+            self._limit = max(_MOST_STEPS, 2 * len(self._steps))
         self._steps[id(tensor)] = weakref.ref(tensor), step
 
     def _or_new(self, tensor: Tensor) -> LineageStep:
@@ -179,9 +176,7 @@ class TensorLineage:
         if name in _POOLS:
             return LineageStep("conv", shape, (known[0],), args=(0, known[0].shape[1]))
         if name in _REDUCTIONS:
-            dim = args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis"))
-            reduced = dim, len(known[0].shape) == len(shape)
-            return None if dim is None else LineageStep("reduce", shape, known[:1], args=reduced, is_scores=known[0].is_scores)
+            return _reduction(known[0], args, kwargs, shape)
         fitting = sorted((step for step in known if step.shape == shape), key=lambda step: not step.is_scores)
         if fitting:  # the numbers change, each in its place
             return fitting[0]
@@ -223,144 +218,41 @@ class TensorLineage:
                 is_last = [letter for letter in terms[i] if letter not in result]
                 if not new or not is_last:
                     return None
-                return LineageStep("project", shape, (self._or_new(one),), args=(terms[i], result, tuple(new), self.number(id(other))))
-        if all(left.shape[axis] == 1 for axis, letter in enumerate(terms[0]) if letter in terms[1] and letter not in result):
+                return LineageStep(
+                    "project", shape, (self._or_new(one),), args=(terms[i], result, tuple(new), self.number(id(other)))
+                )
+        if all(
+            left.shape[axis] == 1 for axis, letter in enumerate(terms[0]) if letter in terms[1] and letter not in result
+        ):
             return None  # an outer product, such as positions · frequencies
-        return LineageStep("product", shape, (self._or_new(left), self._or_new(right)), args=(*terms, result), is_scores=True)
+        return LineageStep(
+            "product", shape, (self._or_new(left), self._or_new(right)), args=(*terms, result), is_scores=True
+        )
 
     def _convolution(self, x: Tensor, out: Tensor, weight: int, groups: int) -> LineageStep:
         is_depthwise = groups == x.shape[1] == out.shape[1]
-        return LineageStep("conv", tuple(out.shape), (self._or_new(x),), args=(self.number(weight), out.shape[1] if is_depthwise else 0))
-
-
-class Labeller:
-    """Runs steps again on labels. Of a product there are two labels for each number: of its left and right factor."""
-
-    def __init__(self) -> None:
-        self._memo: dict[tuple[int, int], Any] = {}
-
-    def labels(self, step: LineageStep, side: int = 0) -> NumberLabels:
-        """The labels of a tensor; Unlabelled where it has none."""
-        try:
-            found = self._of(step, side)
-        except (RuntimeError, TypeError, ValueError, IndexError, RecursionError) as error:
-            raise Unlabelled(str(error)) from error
-        assert isinstance(found, NumberLabels)
-        return found
-
-    def _of(self, step: LineageStep, side: int) -> Any:
-        key = id(step), side if step.is_scores else 0
-        if key not in self._memo:
-            if math.prod(step.shape) > _MOST_LABELS:
-                raise Unlabelled("too large")
-            method: Callable[[LineageStep, int], Any] = getattr(self, f"_{step.kind or 'new'}")
-            self._memo[key] = method(step, side)
-        return self._memo[key]
-
-    def _new(self, step: LineageStep, _: int) -> NumberLabels:
-        *lead, width = step.shape
-        place = torch.arange(math.prod(lead)).view(*lead, 1).expand(step.shape) + step.args[0]
-        return NumberLabels(place, torch.arange(width).expand(step.shape))
-
-    def _unknown(self, step: LineageStep, _: int) -> NumberLabels:
-        raise Unlabelled("written in parts")
-
-    def _part(self, step: LineageStep, side: int) -> NumberLabels:
-        base = step.parents[0]
-        if base.kind == "reduce":
-            return self._of(base, side)  # type: ignore[no-any-return]
-        places, features = self._of(base, side)
-        return NumberLabels(places[step.args[0]], features[step.args[0]])
-
-    def _view(self, step: LineageStep, side: int) -> NumberLabels:
-        parents = [self._of(parent, side) for parent in step.parents]
-
-        def filled(value: Any, which: int) -> Any:
-            if isinstance(value, Hole):
-                return parents[value.index][which]
-            return [filled(one, which) for one in value] if type(value) is list else value
-
-        return NumberLabels(
-            *(
-                step.function(
-                    *(filled(value, which) for value in step.args),
-                    **{name: filled(value, which) for name, value in step.kwargs.items()},
-                )
-                for which in (0, 1)
-            )
+        return LineageStep(
+            "conv",
+            tuple(out.shape),
+            (self._or_new(x),),
+            args=(self.number(weight), out.shape[1] if is_depthwise else 0),
         )
 
-    def _same(self, step: LineageStep, side: int) -> NumberLabels:
-        return self._of(step.parents[0], side).map(lambda t: t.expand(step.shape))  # type: ignore[no-any-return]
 
-    def _reduce(self, step: LineageStep, side: int) -> NumberLabels:
-        dim, keep = step.args
-        return self._of(step.parents[0], side).map(lambda t: t.amin(dim, keepdim=keep))  # type: ignore[no-any-return]
-
-    def _linear(self, step: LineageStep, _: int) -> NumberLabels:
-        width, number = step.shape[-1], step.args[0]
-        place, feature = self._of(step.parents[0], 0)
-        feature = _within(feature[..., :1], width, torch.arange(width)) + number
-        return NumberLabels(place[..., :1].expand(step.shape), feature.expand(step.shape))
-
-    def _project(self, step: LineageStep, _: int) -> NumberLabels:
-        """A product with a learned matrix, whose axes are features."""
-        term, result, new, weight = step.args
-        place, feature = self._of(step.parents[0], 0).map(lambda t: _spread(t, term, result, step.shape))
-        sizes = [step.shape[axis] for axis in new]
-        own = torch.arange(math.prod(sizes)).view([s if axis in new else 1 for axis, s in enumerate(step.shape)])
-        return NumberLabels(place, _within(feature, math.prod(sizes), own) + weight)
-
-    def _conv(self, step: LineageStep, _: int) -> NumberLabels:
-        """(N, C, …): features are in the second axis."""
-        weight, kept = step.args
-        parent, (_N, C, *space) = step.parents[0], step.shape
-        labels = self._of(parent, 0)
-        if not parent.kind:  # its last axis holds no features
-            labels = NumberLabels(labels.place // parent.shape[-1], torch.zeros_like(labels.feature))
-        where = (slice(None), slice(None), *(slice(0, 1) for _ in space))
-        place, feature = labels.map(lambda t: t[where])
-        pixels = torch.arange(math.prod(space)).view(1, 1, *space)
-        place = _within(place[:, :1], math.prod(space), pixels) + place[:, :1] // _BASE * _BASE
-        if not kept:
-            feature = _within(feature[:, :1], C, torch.arange(C).view(1, C, *(1 for _ in space))) + weight
-        return NumberLabels(place.expand(step.shape), feature.expand(step.shape))
-
-    def _product(self, step: LineageStep, side: int) -> NumberLabels:
-        """The labels of a factor; of those of a product, the side that changes along the axis that it adds."""
-        parent, own, other, result = step.parents[side], step.args[side], step.args[1 - side], step.args[2]
-        free = [axis for axis, letter in enumerate(own) if letter in result and letter not in other]
-        labels: NumberLabels = self._of(parent, side)
-        if parent.is_scores and not any(varies(t, axis) for t in labels for axis in free):
-            labels = self._of(parent, 1 - side)
-        return labels.map(lambda t: _spread(t, own, result, step.shape))
-
-
-def varies(t: Tensor, axis: int) -> bool:
-    """Do labels change along this axis?"""
-    return t.shape[axis] > 1 and bool((t != t.narrow(axis, 0, 1)).any())
+def _reduction(step: LineageStep, args: Args, kwargs: Kwargs, shape: tuple[int, ...]) -> LineageStep | None:
+    """A mean, a maximum or the like over some axes: it has the labels of one of its numbers."""
+    dim = args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis"))
+    if dim is None:
+        return None
+    keeps = len(step.shape) == len(shape)
+    return LineageStep("reduce", shape, (step,), args=(dim, keeps), is_scores=step.is_scores)
 
 
 def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
     try:
-        return torch.broadcast_shapes(shape, wanted) == wanted
+        return bool(torch.broadcast_shapes(shape, wanted) == wanted)
     except RuntimeError:
         return False
-
-
-def _within(labels: Tensor, size: int, number: Tensor) -> Tensor:
-    """Labels of the parts of what has these labels, without its beginning."""
-    return (labels % _BASE * size + number) % _BASE
-
-
-def _spread(t: Tensor, term: Sequence[str], result: Sequence[str], shape: tuple[int, ...]) -> Tensor:
-    """NumberLabels of a factor with the axes of the product: those that are summed over are left out, others are repeated."""
-    for axis in reversed(range(len(term))):
-        if term[axis] not in result:
-            t = t.select(axis, 0)
-    kept = [letter for letter in term if letter in result]
-    t = t.permute([kept.index(letter) for letter in result if letter in kept])
-    return t[tuple(slice(None) if letter in kept else None for letter in result)].expand(shape)
 
 
 def _with_letters(
@@ -388,7 +280,9 @@ def _terms_of_matrices(left: int, right: int) -> tuple[list[tuple[str, ...]], tu
 def einsum_terms(equation: str) -> tuple[list[str], str]:
     """The axes of each operand, and those of the result."""
     inputs, arrow, result = equation.replace(" ", "").partition("->")
-    return inputs.split(","), result if arrow else "".join(sorted(a for a in inputs if inputs.count(a) == 1 and a != ","))
+    return inputs.split(","), result if arrow else "".join(
+        sorted(a for a in inputs if inputs.count(a) == 1 and a != ",")
+    )
 
 
 def _tensors_in(args: Args, kwargs: Kwargs) -> list[Tensor]:

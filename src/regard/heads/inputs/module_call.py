@@ -110,7 +110,6 @@ class ModuleCall:
         # Calls with some rows of its text, the edges that a cut removed from each, and what its heads handed over.
         self.pieces: list[tuple[WatchedCall, Mask | None, Tensor | None]] = []
         self.parts: list[tuple[WatchedCall, Mask | None, Tensor | None]] = []  # which may be parts of one call
-        self.is_ordinary: bool | None = None  # are the axes of its attention as usual? None: it made none
         self.is_refused = False  # a part of its attention is not reported
         self.is_cut = False  # a piece of its attention was cut
 

@@ -97,7 +97,7 @@ def _intercepting_call(original: Any) -> Any:
     return __call__
 
 
-# Modules whose attention has texts, heads, queries and keys in this order: how their tensors are made is not recorded.
+# Modules that ran without attention, or with texts, heads, queries and keys in this order: they are not recorded again.
 _ordinary: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 _patches = paths.Patches([paths.Patch(nn.Module, "__call__", _intercepting_call), *paths.PATCHES])
 
@@ -114,6 +114,7 @@ class Interceptor:
         self.pending: flex.FlexSinks | None = None  # a call that is not reported yet, as its weights may change
         self.lineage = TensorLineage()
         self.records = False  # are the functions of the innermost module recorded?
+        self.doubts = 0  # how often attention was not as usual
         self.softmaxes = SoftmaxTracker(self)
         self.mode = FunctionMode(self)
 
@@ -134,7 +135,7 @@ class Interceptor:
                 )
             return original(module, *args, **kwargs)
         entered: list[WatchedModel] = []
-        output, records = None, self.records
+        output, records, doubts = None, self.records, self.doubts
         try:
             self._enter(module, args, kwargs, entered)
             self.records = bool(self.running) and module not in _ordinary
@@ -148,6 +149,8 @@ class Interceptor:
             return output
         finally:
             self._leave(entered, output)
+            if self.doubts == doubts:
+                _ordinary.add(module)
             self.records = records
             if is_outermost:
                 self.softmaxes.forget()
@@ -203,10 +206,6 @@ class Interceptor:
             self.report_pending()
         for model in models:
             call = model.calls[-1]
-            if call.is_ordinary and not call.is_refused:
-                _ordinary.add(call.module)
-            elif call.is_ordinary is not None:
-                self.lineage.clear()
             if held := call.pieces or call.parts:
                 for lost in self.softmaxes.lost.values():
                     if lost.module == call.name:  # these are fragments of what it computes
@@ -241,9 +240,8 @@ class Interceptor:
         if inside is not None:
             return HeadAxis() if len(shape) == 4 else HeadAxis(split=(inside.batch, inside.heads))
         if not is_in_doubt(shape, model.heads, texts, batch, q):
-            model.calls[-1].is_ordinary = True
             return HeadAxis()
-        model.calls[-1].is_ordinary = False
+        self._doubt()
         with OwnComputation(self, "cpu"):
             known = roles()
         if known is None or not known.is_proven:
@@ -253,6 +251,12 @@ class Interceptor:
             return HeadAxis(fact=unknown(known.refusal))
         plan = None if len(shape) == 4 and known.plan.is_usual else known.plan
         return HeadAxis(plan=plan, fact=model.fact_of_heads(known.plan.count(HEAD)), part=known.part_of_several)
+
+    def _doubt(self) -> None:
+        """What runs is to be recorded the next time, too."""
+        self.doubts += 1
+        for call in self.running[0].calls:
+            _ordinary.discard(call.module)
 
     def edits(self, part: str = "") -> list[tuple[WatchedModel, LayerEdit]]:
         """What the cuts of the running models change in the attention call that is about to run."""
@@ -325,6 +329,7 @@ class Interceptor:
 
     def refuse(self, reason: str) -> None:
         """The attention that is running is not reported, and cannot be cut."""
+        self._doubt()
         if any(model.editor is not None and model.editor.everywhere for model in self.running):
             raise ValueError(f"cannot cut the attention in {self._module_name()}: {reason}")
         for model in self.running:
@@ -332,6 +337,7 @@ class Interceptor:
 
     def warn_of_second_product(self) -> None:
         """The weights that were reported are multiplied once more."""
+        self._doubt()
         if any(model.editor is not None and model.editor.everywhere for model in self.running):
             raise ValueError(f"cannot cut the attention in {self._module_name()}: {TWICE}")
         for model in self.running:

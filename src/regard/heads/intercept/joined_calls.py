@@ -50,22 +50,32 @@ def _joined(pieces: list[Piece], axis: int) -> Piece | None:
     """Heads of the same texts, or texts of the same heads; None where they are not."""
     if len(pieces) == 1:
         return pieces[0]
-    own = [piece.part.features if axis == HEADS else piece.part.tokens[:, 0] for piece in pieces]
-    of_text = [(piece.part.features,) if axis == TEXTS else piece.part[:2] for piece in pieces]
-    labels = [torch.cat(own)] if axis == HEADS else [torch.cat(own), torch.cat([piece.part.keys[:, 0] for piece in pieces])]
-    if any(len(one.unique()) != len(one) for one in labels):
+    parts = [piece.part for piece in pieces]
+    if not _belong_together(parts, axis) or any(piece.removed is not None for piece in pieces):
         return None
-    if not all(torch.equal(a, b) for one in of_text for a, b in zip(one, of_text[0], strict=True)):
-        return None
-    pieces = [pieces[i] for i in sorted(range(len(pieces)), key=lambda i: int(own[i][0]))]
+    order = sorted(
+        range(len(pieces)), key=lambda i: int((parts[i].features if axis == HEADS else parts[i].tokens[:, 0])[0])
+    )
+    pieces, parts = [pieces[i] for i in order], [parts[i] for i in order]
     attention = _joined_attention([piece.call.attention for piece in pieces], axis)
-    if attention is None or any(piece.removed is not None for piece in pieces):
+    if attention is None:
         return None
-    first, lse = pieces[0].call, [piece.call.lse for piece in pieces]
-    tokens, keys, features = (torch.cat(labels) for labels in zip(*(piece.part for piece in pieces), strict=True))
-    whole = CallPart(*pieces[0].part[:2], features) if axis == HEADS else CallPart(tokens, keys, pieces[0].part.features)
-    call = changed(first, attention=attention, lse=_cat(lse, axis)).with_origin(part=whole, fingerprint=None)
-    return Piece(call, None, _cat([piece.context for piece in pieces], axis))
+    tokens, keys, features = (torch.cat(labels) for labels in zip(*parts, strict=True))
+    whole = CallPart(*parts[0][:2], features) if axis == HEADS else CallPart(tokens, keys, parts[0].features)
+    call = changed(pieces[0].call, attention=attention, lse=_cat([piece.call.lse for piece in pieces], axis))
+    return Piece(call.with_origin(part=whole, fingerprint=None), None, _cat([piece.context for piece in pieces], axis))
+
+
+def _belong_together(parts: Sequence[CallPart], axis: int) -> bool:
+    """Are these different heads of the same tokens, or the same heads of different texts?"""
+    if axis == HEADS:
+        different = [torch.cat([part.features for part in parts])]
+        same: list[tuple[Tensor, ...]] = [part[:2] for part in parts]
+    else:
+        different = [torch.cat([part.tokens[:, 0] for part in parts]), torch.cat([part.keys[:, 0] for part in parts])]
+        same = [part[2:] for part in parts]
+    are_different = all(len(labels.unique()) == len(labels) for labels in different)
+    return are_different and all(all(map(torch.equal, labels, same[0])) for labels in same)
 
 
 def _cat(tensors: Sequence[Tensor | None], axis: int) -> Tensor | None:
@@ -74,24 +84,26 @@ def _cat(tensors: Sequence[Tensor | None], axis: int) -> Tensor | None:
 
 
 def _joined_attention(calls: Sequence[Attention], axis: int) -> Attention | None:
-    sizes = {call.sizes[:axis] + call.sizes[axis + 1 :] for call in calls}
-    if len(sizes) > 1:
+    """None where the calls are not of one kind."""
+    if len({call.sizes[:axis] + call.sizes[axis + 1 :] for call in calls}) > 1:
         return None
-    mask = _joined_mask(calls, axis)
     weights = [call for call in calls if isinstance(call, OwnWeights)]
     if len(weights) == len(calls):
         seen = _cat([None if one.seen is None else one.seen[:, None] for one in weights], axis)  # (B, H, T, S)
         own = torch.cat([one.weights for one in weights], axis)
-        return OwnWeights(own, mask, None if seen is None else seen.any(1))
+        return OwnWeights(own, _joined_mask(calls, axis), None if seen is None else seen.any(1))
     plain = [call for call in calls if isinstance(call, QK)]
-    if len(plain) < len(calls) or len({call.scale for call in plain}) > 1 or any(c.alibi is not None for c in plain):
+    return _joined_queries(plain, axis) if len(plain) == len(calls) else None
+
+
+def _joined_queries(calls: Sequence[QK], axis: int) -> QK | None:
+    kinds = {(call.scale, call.bias is None, call.alibi is None) for call in calls}
+    if len(kinds) > 1 or calls[0].alibi is not None:
         return None
-    biases = [None if call.bias is None else call.bias.expand(*call.sizes) for call in plain]
-    if len({bias is None for bias in biases}) > 1:
-        return None
-    k = [call.k.expand(-1, call.q.shape[1], -1, -1) if call.k.shape[1] == 1 else call.k for call in plain]
-    q = torch.cat([call.q for call in plain], axis)
-    return QK(q=q, k=torch.cat(k, axis), mask=mask, scale=plain[0].scale, bias=_cat(biases, axis))
+    k = [call.k.expand(-1, call.q.shape[1], -1, -1) if call.k.shape[1] == 1 else call.k for call in calls]
+    bias = _cat([None if call.bias is None else call.bias.expand(*call.sizes) for call in calls], axis)
+    q, mask = torch.cat([call.q for call in calls], axis), _joined_mask(calls, axis)
+    return QK(q=q, k=torch.cat(k, axis), mask=mask, scale=calls[0].scale, bias=bias)
 
 
 def _joined_mask(calls: Sequence[Attention], axis: int) -> Mask:

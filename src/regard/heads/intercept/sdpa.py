@@ -137,14 +137,18 @@ def _maybe(change: Callable[[Tensor], Tensor], t: Tensor | None) -> Tensor | Non
     return None if t is None else change(t)
 
 
+def _by_plan(q: Tensor, k: Tensor, mask: Tensor | None, axis: HeadAxis) -> tuple[Tensor, Tensor, Tensor | None]:
+    lead = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2])
+    q, k = (axis.apply(t.expand(*lead, -1, -1)) for t in (q, k))
+    if mask is None or mask.shape[:-2].numel() == 1:
+        return q, k, _maybe(to_four_axes, mask)
+    return q, k, axis.apply(mask.expand(*lead, q.shape[2], k.shape[2]))
+
+
 def align_axes(q: Tensor, k: Tensor, mask: Tensor | None, axis: HeadAxis) -> tuple[Tensor, Tensor, Tensor | None]:
     """q, k and mask with the axes (B, H, …), broadcast to each other as SDPA does."""
     if axis.plan is not None:
-        lead = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2])
-        q, k = (axis.apply(t.expand(*lead, -1, -1)) for t in (q, k))
-        if mask is None or mask.shape[:-2].numel() == 1:
-            return q, k, _maybe(to_four_axes, mask)
-        return q, k, axis.apply(mask.expand(*lead, q.shape[2], k.shape[2]))
+        return _by_plan(q, k, mask, axis)
     if q.dim() == k.dim() == 4 and axis.split is not None:
         whole = _maybe(lambda t: to_four_axes(t).expand(q.shape[0], q.shape[1], -1, -1), mask)
         return axis.apply(q), axis.apply(k), _maybe(axis.apply, whole)

@@ -21,18 +21,17 @@ from regard.heads.calls.axis_roles import (
     FEATURES_AS_QUERIES,
     are_weights,
     has_features_as_rows,
-    mixes_tokens,
-    multiplies_keys_with_values,
     roles_of_scores,
 )
 from regard.heads.calls.call import Args, Kwargs, Origin, WatchedCall, changed
 from regard.heads.calls.head_axis import HeadAxis, declared_heads
-from regard.heads.calls.lineage import PERMUTE, SLICE, TensorLineage, LineageStep, einsum_terms
+from regard.heads.calls.lineage import PERMUTE, SLICE, LineageStep, einsum_terms
 from regard.heads.calls.same_keys import fingerprint_of_values
 from regard.heads.calls.score_origin import ScoreOrigins, learned
 from regard.heads.calls.visibility import reach_of
 from regard.heads.inputs.positions import OF_FEATURES, are_features
 from regard.heads.intercept import functorch, tracked_softmax
+from regard.heads.intercept.other_products import OtherProducts
 from regard.heads.intercept.paths import OwnComputation, handles
 from regard.heads.intercept.tracked_softmax import (
     SoftmaxSource,
@@ -57,9 +56,7 @@ RESHAPE_OR_CAST = (
 )
 ADD = ("add", "add_", "__add__", "__radd__", "__iadd__", "sub", "sub_", "subtract", "__sub__", "__isub__")
 EITHER_OPERAND = ("mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__", "where", *ADD)
-NO_SOFTMAX = "its scores are multiplied with values without a softmax"
 OF_WEIGHTS = "its weights are multiplied with other weights"
-NO_WEIGHTS = "it multiplies keys with values before queries (linear attention), so it has no weights"
 CHANGE = (
     *("masked_fill", "masked_fill_", "__setitem__", "index_fill", "index_fill_", "normalize", "tril", "tril_"),
     "nan_to_num_",  # nan_to_num makes another tensor of the same weights
@@ -95,12 +92,12 @@ class SoftmaxTracker:
         self.keep_scores = False
         self.scores = ScoreOrigins()
         self.lost: dict[object, LostSoftmax] = {}  # by origin
-        self.multiplied: dict[int, Any] = {}  # weak references to tensors with weights that were reported, by id
+        self.others = OtherProducts(interceptor)
         self.tracked: dict[int, tuple[Any, TrackedSoftmax, int]] = {}  # by id: weak reference, softmax, version
 
     def forget(self) -> None:
         """Stop following the softmaxes so far."""
-        for followed in (self.tracked, self.scores.alive, self.lost, self.multiplied):
+        for followed in (self.tracked, self.scores.alive, self.lost, self.others.reported):
             followed.clear()
 
     def pass_on(self, name: str, args: Args, kwargs: Kwargs) -> None:
@@ -121,24 +118,28 @@ class SoftmaxTracker:
         if not isinstance(scores, Tensor) or scores.is_nested or scores.dim() < 2 or not isinstance(axis, int):
             return function(*args, **kwargs)
         keys = axis - scores.dim() if axis >= 0 else axis
-        by_keys: Callable[[Tensor], Tensor] = identity if keys == -1 else partial(torch.movedim, source=keys, destination=-1)
+        by_keys: Callable[[Tensor], Tensor] = identity
+        if keys != -1:
+            by_keys = partial(torch.movedim, source=keys, destination=-1)
         signed = -scores.detach() if function.__name__ == "softmin" else scores.detach()
         visible, seen, reach = _visibility(by_keys(signed))
         out = function(*args, **kwargs)
         if isinstance(out, Tensor) and out.is_floating_point():
-            source = None
-            if self.keep_scores and args and args[0] is scores and keys == -1:
-                source = SoftmaxSource(scores, version_of(scores), lambda t: function(t, *args[1:], **kwargs))
-            queries, step = self.scores.of(scores), self.lineage.of(scores)
-            softmax = TrackedSoftmax(by_keys(out.detach()), visible, seen, by_keys, keys, source=source)
-            softmax.queries, softmax.reach = queries, reach
-            softmax.step = None if step is None else LineageStep.of_view(by_keys, step, tuple(softmax.weights.shape))
-            running, heads = self.interceptor.running[0].calls[-1], self.interceptor.running[0].heads
-            by_heads = heads is not None and heads > 1 and heads in softmax.weights.shape[1:-1]
-            if (queries is not None and out.dim() > 2) or by_heads:  # weights that a module computes for its heads
-                self.lost[softmax.origin] = LostSoftmax(running.name, tuple(out.shape))
-            self._track(out, softmax)
+            softmax = TrackedSoftmax(by_keys(out.detach()), visible, seen, by_keys, keys, reach=reach)
+            if self.keep_scores and args and keys == -1:
+                softmax.source = SoftmaxSource(scores, version_of(scores), lambda t: function(t, *args[1:], **kwargs))
+            self._start(softmax, scores, out)
         return out
+
+    def _start(self, softmax: TrackedSoftmax, scores: Tensor, out: Tensor) -> None:
+        """Follow a softmax. It is lost if it is of scores, or computed for each head, and multiplied with no values."""
+        shape, model = tuple(softmax.weights.shape), self.interceptor.running[0]
+        softmax.queries, step = self.scores.of(scores), self.lineage.of(scores)
+        softmax.step = None if step is None else LineageStep.of_view(softmax.restore, step, shape)
+        by_heads = (model.heads or 0) > 1 and model.heads in shape[1:-1]
+        if (softmax.queries is not None and out.dim() > 2) or by_heads:
+            self.lost[softmax.origin] = LostSoftmax(model.calls[-1].name, tuple(out.shape))
+        self._track(out, softmax)
 
     def reshape(self, tensor: Tensor, softmax: TrackedSoftmax, function: Any, args: Args, kwargs: Kwargs) -> Any:
         """The same weights with another shape or dtype."""
@@ -208,8 +209,7 @@ class SoftmaxTracker:
                     softmax = replace(softmax, unknown=OF_WEIGHTS)
                 new = self._confirm(softmax, tracked_softmax.of_matrices(function, args, kwargs, tensor, out))
                 return out.copy_(new) if "out" in kwargs and new is not out else new
-        self._check_second_product(left, right)
-        self._check_scores((left, -1), (right, -2))
+        self.others.check((left, right), (-1, -2))
         self.scores.product(left, right, out)
         return out
 
@@ -232,30 +232,16 @@ class SoftmaxTracker:
                     function, args, kwargs, tensor, terms[i], result, softmax.keys, out, other
                 )
                 return self._confirm(softmax, product)
-        self._check_second_product(*tensors)
         self._einsum_of_two(tensors, terms, result, out)
         return out
 
-    def _check_scores(self, *factors: tuple[Tensor, int]) -> None:
-        """Two tensors are multiplied, and neither is a softmax: scores that are multiplied all the same are refused."""
-        for i, (tensor, summed) in enumerate(factors):
-            step = self.lineage.of(tensor)
-            other = factors[1 - i][0]
-            is_weights = id(tensor) in self.multiplied
-            if step is not None and step.is_scores and not (is_weights or self.lost or learned(other)) and other.dim() > 1:
-                if mixes_tokens(step, summed):
-                    self.interceptor.refuse(NO_SOFTMAX)
-                elif multiplies_keys_with_values(step):
-                    self.interceptor.refuse(NO_WEIGHTS)
-
     def _einsum_of_two(self, tensors: Sequence[Tensor], terms: Sequence[str], result: str, out: Any) -> None:
         """Two matrices are multiplied: their product may be scores."""
+        sums = [[i - len(term) for i, axis in enumerate(term) if axis not in result] for term in terms]
+        self.others.check(tensors, [axes[0] for axes in sums if len(axes) == 1])
         if len(tensors) == 2 and min(tensor.dim() for tensor in tensors) > 1:
             left = tensors[0].mT if terms[0][-1] in result else tensors[0]
             right = tensors[1] if terms[1][-1] in result else tensors[1].mT
-            summed = [[i - len(term) for i, axis in enumerate(term) if axis not in result] for term in terms]
-            if len(summed[0]) == len(summed[1]) == 1:
-                self._check_scores(*((tensor, axes[0]) for tensor, axes in zip(tensors, summed, strict=True)))
             self.scores.product(left, right, out)
 
     def _sum(self, softmax: TrackedSoftmax, others: list[Tensor], out: Tensor) -> Tensor:
@@ -282,16 +268,9 @@ class SoftmaxTracker:
 
     def _confirm(self, softmax: TrackedSoftmax, product: WeightedProduct) -> Tensor:
         for key in [key for key, (_, other, _) in self.tracked.items() if other.origin is softmax.origin]:
-            self.multiplied[key] = self.tracked.pop(key)[0]
+            self.others.reported[key] = self.tracked.pop(key)[0]
         self.lost.pop(softmax.root or softmax.origin, None)
         return report_softmax(self.interceptor, softmax, product)
-
-    def _check_second_product(self, *tensors: Any) -> None:
-        """Two tensors are multiplied: weights that were reported already are not reported again."""
-        for tensor in tensors if self.multiplied else ():
-            reference = self.multiplied.get(id(tensor))
-            if reference is not None and reference() is tensor:
-                self.interceptor.warn_of_second_product()
 
     def _track(self, tensor: Tensor, softmax: TrackedSoftmax) -> None:
         shape = softmax.weights.shape

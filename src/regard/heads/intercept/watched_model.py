@@ -178,7 +178,9 @@ class WatchedModel:
         said = {}
         for reason, names in self.refused.items():
             where = names_in_short([name or "the model itself" for name in names])
-            said[reason] = f"the attention in {where} is {'reported in part' if reason is TWICE else 'not reported'}: {reason}"
+            said[reason] = (
+                f"the attention in {where} is {'reported in part' if reason is TWICE else 'not reported'}: {reason}"
+            )
         return said
 
     def edit(self, part: str) -> LayerEdit | None:
