@@ -19,15 +19,32 @@ from regard.heads.calls.number_labels import Labeller, NumberLabels, Unlabelled,
 TEXT, HEAD, QUERY = "text", "head", "query"
 
 
+class AxisPart(NamedTuple):
+    """A part of an axis: its size, its role ("" where it has one entry), and by how much labels change along it."""
+
+    size: int
+    role: str = ""
+    step: int = 0
+
+
 class AxisPlan(NamedTuple):
     """The axes of weights before their keys, each split into parts of one role, and the order of these parts."""
 
-    sizes: tuple[int, ...]
-    roles: tuple[str, ...]  # of each part
+    parts: tuple[AxisPart, ...]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(part.size for part in self.parts)
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return tuple(part.role for part in self.parts)
 
     @property
     def order(self) -> list[int]:
-        return [i for role in (TEXT, HEAD, QUERY) for i, one in enumerate(self.roles) if one == role]
+        """Texts, heads, queries; texts before their windows, and heads as in the projection."""
+        rank = (TEXT, HEAD, QUERY)
+        return sorted(range(len(self.parts)), key=lambda i: (rank.index(self.parts[i].role), -self.parts[i].step))
 
     @property
     def reorders(self) -> bool:
@@ -172,64 +189,75 @@ def _roles(queries: NumberLabels, keys: NumberLabels, is_proven: bool) -> AxisRo
     if varies(keys.feature, -1) and not varies(keys.place, -1):
         return AxisRoles(None, BETWEEN_FEATURES, is_proven=is_proven)
     q, k = queries.map(lambda t: t[..., 0]), keys.map(lambda t: t[..., -1])
-    sizes: list[int] = []
-    roles: list[str] = []
+    found: list[AxisPart] = []
     for axis in range(q.place.dim()):
         parts = _parts(q, k, axis)
         if parts is None:
             return None
-        for size, role in parts:
-            sizes.append(size)
-            roles.append(role)
-    chosen = _with_one_row_axis(sizes, roles)
-    if chosen is None:
+        found.extend(parts)
+    roles = _with_one_row_axis([part.role for part in found])
+    if roles is None:
         return None
-    plan = AxisPlan(tuple(sizes), tuple(chosen))
+    plan = AxisPlan(tuple(part._replace(role=role) for part, role in zip(found, roles, strict=True)))
     tokens, features, own_keys = (plan.apply(t) for t in (queries.place[..., :1], queries.feature[..., :1], keys.place))
     part = CallPart(tokens[:, 0, :, 0], own_keys[:, 0, 0], features[0, :, 0, 0]) if own_keys.numel() else None
     return AxisRoles(plan, part=part, is_proven=is_proven)
 
 
-def _parts(q: NumberLabels, k: NumberLabels, axis: int) -> list[tuple[int, str]] | None:
-    """The parts of one axis, each of one role ("" where it has one entry); None where one is not understood."""
+def _parts(q: NumberLabels, k: NumberLabels, axis: int) -> list[AxisPart] | None:
+    """The parts of one axis, each of one role; None where one is not understood."""
     size = q.place.shape[axis]
     if size == 1:
-        return [(1, "")]
-    role = _role(q, k, axis)
-    if role is not None:
-        return [(size, role)]
+        return [AxisPart(1)]
+    whole = _part(q, k, axis)
+    if whole is not None:
+        return [whole] if whole.role != TEXT else _texts(q if varies(q.place, axis) else k, axis)
     for inner in (n for n in range(size // 2, 1, -1) if size % n == 0):
         split = partial(torch.unflatten, dim=axis, sizes=(size // inner, inner))
         q_split, k_split = q.map(split), k.map(split)
-        role = _role(q_split, k_split, axis + 1)
-        if role:
+        last = _part(q_split, k_split, axis + 1)
+        if last is not None:
             first = partial(torch.select, dim=axis + 1, index=0)
             outer = _parts(q_split.map(first), k_split.map(first), axis)
-            return None if outer is None else [*outer, (inner, role)]
+            return None if outer is None else [*outer, last]
     return None
 
 
-def _role(q: NumberLabels, k: NumberLabels, axis: int) -> str | None:
+def _texts(labels: NumberLabels, axis: int) -> list[AxisPart] | None:
+    """An axis of texts as one part, or as two where texts and their windows are not in the order of the input."""
+    place = labels.place.movedim(axis, -1).flatten(0, -2)[0]
+    steps, size = place - place[0], len(place)
+    if bool((steps.diff() > 0).all()):
+        return [AxisPart(size, TEXT, int(steps[1]))]
+    for inner in (n for n in range(2, size) if size % n == 0):
+        outer = int(steps[inner])
+        if torch.equal(steps, (torch.arange(size // inner)[:, None] * outer + steps[:inner]).flatten()):
+            return [AxisPart(size // inner, TEXT, abs(outer)), AxisPart(inner, TEXT, int(steps[1].abs()))]
+    return None
+
+
+def _part(q: NumberLabels, k: NumberLabels, axis: int) -> AxisPart | None:
     """None where an axis has no role, or several."""
     place, feature = varies(q.place, axis), varies(q.feature, axis)
     if place and feature:
         return None
-    if feature:
-        return HEAD
-    if place:
-        return TEXT if varies(k.place, axis) else QUERY
-    # the same queries for several keys
-    return TEXT if varies(k.place, axis) else HEAD if varies(k.feature, axis) else None
+    if not place and not feature:  # the same queries for several keys
+        place, feature, q = varies(k.place, axis), varies(k.feature, axis), k
+        if place == feature:
+            return None
+    role = HEAD if feature else TEXT if varies(k.place, axis) else QUERY
+    labels = q.feature if feature else q.place
+    return AxisPart(labels.shape[axis], role, int((labels.select(axis, 1) - labels.select(axis, 0)).abs().flatten()[0]))
 
 
-def _with_one_row_axis(sizes: list[int], roles: list[str]) -> list[str] | None:
+def _with_one_row_axis(roles: list[str]) -> list[str] | None:
     """The roles with one axis of queries: of several the last, the others are texts whose keys are the same."""
     rows = [i for i, role in enumerate(roles) if role == QUERY]
-    free = [i for i, role in enumerate(roles) if not role]
     if not rows:
+        free = [i for i, role in enumerate(roles) if not role]
         if not free:
             return None
-        rows = [free.pop()]
+        rows = [free[-1]]
     elif len(rows) > 1 and rows[:-1] != [0]:
         return None
     return [QUERY if i == rows[-1] else role if role and i not in rows else TEXT for i, role in enumerate(roles)]

@@ -239,7 +239,10 @@ class Interceptor:
         batch, texts = model.inputs.batch_size(T), model.inputs.given.texts_of(T)
         if inside is not None:
             return HeadAxis() if len(shape) == 4 else HeadAxis(split=(inside.batch, inside.heads))
-        if not is_in_doubt(shape, model.heads, texts, batch, q):
+        time_first = (
+            len(model.inputs.given.shape) == 3 and model.inputs.given.shape[1] != T
+        )  # or other axes than they seem
+        if not is_in_doubt(shape, model.heads, None if time_first else texts, None if time_first else batch, q):
             return HeadAxis()
         self._doubt()
         with OwnComputation(self, "cpu"):

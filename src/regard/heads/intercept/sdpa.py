@@ -122,7 +122,9 @@ def sdpa_call(args: Args, kwargs: Kwargs, lse: Tensor | None, axis: HeadAxis, li
     attention = QK(q=q, k=k, mask=mask, scale=scale, bias=bias)
     if v is not None:
         attention = Call(q=q, k=k, v=v, mask=mask, scale=scale, bias=bias, dropout=dropout)
-    return WatchedCall(attention, _origin(q_lengths, T, axis), _exact_lse(lse, q, mask, bias))
+    return WatchedCall(
+        attention, _origin(q_lengths, T, axis), _exact_lse(None if axis.reorders else lse, q, mask, bias)
+    )
 
 
 def _origin(lengths: Tensor | None, T: int, axis: HeadAxis) -> Origin:
