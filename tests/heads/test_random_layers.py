@@ -57,7 +57,7 @@ def draw(seed: int) -> Spec:
     if product == "einsum" and ("(" in order or loop):
         product = "matmul"
     weights = r.choice(("softmax", "softmax", "softmax", "softmin", *NO_SOFTMAX)) if product != "sdpa" else "softmax"
-    letters = [*({"bhts"} if W == 1 else {"bwhts"})][0]
+    letters = "bhts" if W == 1 else "bwhts"
     return Spec(
         B=r.choice((1, 2, 3, 4)), T=r.choice((5, 7, 11)), H=H, D=r.choice((4, 6)), W=W,
         shared=2 if H == 4 and order == "bhtd" and not loop and product == "matmul" and r.random() < 0.4 else 1,

@@ -341,7 +341,7 @@ class Interceptor:
     def warn_of_second_product(self) -> None:
         """The weights that were reported are multiplied once more."""
         self._doubt()
-        if any(model.editor is not None and model.editor.everywhere for model in self.running):
+        if any(model.cut_last for model in self.running):
             raise ValueError(f"cannot cut the attention in {self._module_name()}: {TWICE}")
         for model in self.running:
             model.refuse(TWICE, model.calls[-1].name)

@@ -190,6 +190,13 @@ class WatchedModel:
         name, layers = self._name(part), self.forwards.layers
         return self.editor.at(layers.get((name, self.times[name]), len(layers)))
 
+    @property
+    def cut_last(self) -> bool:
+        """Does its cut change the last attention call of the module that runs?"""
+        name = self._name("")
+        layer = self.forwards.layers.get((name, self.times[name] - 1))
+        return self.editor is not None and layer is not None and self.editor.at(layer) is not None
+
     def place(self, edit: LayerEdit, call: WatchedCall) -> PlacedEdit:
         """The edit with the call, annotated."""
         call = self.inputs.annotate(call, self._name(call.origin.module))
