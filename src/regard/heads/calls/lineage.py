@@ -112,8 +112,9 @@ class TensorLineage:
 
     def record(self, name: str, function: Any, args: Args, kwargs: Kwargs, out: Any) -> None:
         """A function was called, and returned this."""
-        if name == "__setitem__":
-            self._add(args[0], LineageStep("unknown", tuple(args[0].shape)))
+        if name == "__setitem__":  # of a tensor with steps, other numbers in the same places
+            if self.of(args[0]) is None:
+                self._add(args[0], LineageStep("unknown", tuple(args[0].shape)))
             return
         parts = out if isinstance(out, (tuple, list)) else (out,)
         if name in _ENDS or not parts or not isinstance(parts[0], Tensor) or parts[0].is_nested:

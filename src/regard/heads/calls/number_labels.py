@@ -119,7 +119,8 @@ class Labeller:
         where = (slice(None), slice(None), *(slice(0, 1) for _ in space))
         place, feature = labels.map(lambda t: t[where])
         pixels = torch.arange(math.prod(space)).view(1, 1, *space)
-        place = _within(place[:, :1], math.prod(space), pixels) + place[:, :1] // BASE * BASE
+        images = place[:, :1].unique(return_inverse=True)[1]  # small numbers, however many convolutions follow
+        place = images * math.prod(space) + pixels + place[:, :1] // BASE * BASE
         if not kept:
             feature = _within(feature[:, :1], C, torch.arange(C).view(1, C, *(1 for _ in space))) + weight
         return NumberLabels(place.expand(step.shape), feature.expand(step.shape))
