@@ -39,7 +39,7 @@ from regard.traces.failures import explain_call
 
 INTERCEPTED = (
     "scaled_dot_product_attention, torch.nn.MultiheadAttention, FlexAttention, regard's own attention, "
-    "and softmax over the last axis of a (…, T, S) tensor followed by a matrix product"
+    "and softmax of a (…, T, S) tensor, over whatever axis, followed by a matrix product"
 )
 OTHERWISE = "Attention that is written otherwise is seen once it calls one of these"
 _VMAPPED = "it runs in torch.vmap, where one tensor stands for many; call the model with a batch instead"
