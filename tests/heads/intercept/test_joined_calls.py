@@ -80,9 +80,23 @@ def test_the_mask_of_each_call_is_kept():
 @torch.no_grad()
 def test_queries_that_are_computed_in_blocks_are_no_texts():
     def blocks(q, k, v):
-        return [by_hand(cut(q)[:, :, rows], cut(k), cut(v)) for rows in (slice(0, 3), slice(3, T))]
+        return [by_hand(cut(q)[:, :, rows], cut(k), cut(v)) for rows in (slice(0, 3), slice(3, 6))]
 
     model = nn.Sequential(nn.TransformerEncoderLayer(E, H, batch_first=True), Layer(blocks))
+    with (
+        pytest.warns(UserWarning, match="the attention in 1 is not reported: it is computed in pieces"),
+        regard.watch(model) as seen,
+    ):
+        model(torch.randn(B, T, E))
+    assert [layer.name for layer in seen] == ["0.self_attn"]
+
+
+@torch.no_grad()
+def test_other_heads_of_other_texts_are_not_joined():
+    def diagonal(q, k, v):
+        return [by_hand(*(cut(t)[i, None, i] for t in (q, k, v))) for i in range(B)]
+
+    model = nn.Sequential(nn.TransformerEncoderLayer(E, H, batch_first=True), Layer(diagonal))
     with (
         pytest.warns(UserWarning, match="the attention in 1 is not reported: it is computed in pieces"),
         regard.watch(model) as seen,

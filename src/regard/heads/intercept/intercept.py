@@ -98,7 +98,7 @@ def _intercepting_call(original: Any) -> Any:
 
 
 # Modules that ran without attention, or with texts, heads, queries and keys in this order: they are not recorded again.
-_ordinary: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+_ordinary: dict[int, weakref.ref[nn.Module]] = {}  # by id()
 _patches = paths.Patches([paths.Patch(nn.Module, "__call__", _intercepting_call), *paths.PATCHES])
 
 
@@ -138,7 +138,7 @@ class Interceptor:
         output, records, doubts = None, self.records, self.doubts
         try:
             self._enter(module, args, kwargs, entered)
-            self.records = bool(self.running) and module not in _ordinary
+            self.records = bool(self.running) and not is_ordinary(module)
             if is_outermost and entered:
                 output = self._run_outermost(original, module, args, kwargs)
             elif is_outermost or (self.mode.is_on and not isinstance(module, torch_nn.WITH_FAST_PATH)):
@@ -149,8 +149,8 @@ class Interceptor:
             return output
         finally:
             self._leave(entered, output)
-            if self.doubts == doubts:
-                _ordinary.add(module)
+            if self.records and self.doubts == doubts and output is not None:
+                remember_as_ordinary(module)
             self.records = records
             if is_outermost:
                 self.softmaxes.forget()
@@ -259,7 +259,7 @@ class Interceptor:
         """What runs is to be recorded the next time, too."""
         self.doubts += 1
         for call in self.running[0].calls:
-            _ordinary.discard(call.module)
+            _ordinary.pop(id(call.module), None)
 
     def edits(self, part: str = "") -> list[tuple[WatchedModel, LayerEdit]]:
         """What the cuts of the running models change in the attention call that is about to run."""
@@ -362,6 +362,17 @@ class Interceptor:
 
     def _module_name(self) -> str:
         return self.running[0].calls[-1].name or "the model itself"
+
+
+def is_ordinary(module: nn.Module) -> bool:
+    """Did the module run before without attention that leaves a doubt?"""
+    known = _ordinary.get(id(module))
+    return known is not None and known() is module
+
+
+def remember_as_ordinary(module: nn.Module) -> None:
+    key = id(module)
+    _ordinary[key] = weakref.ref(module, lambda _: _ordinary.pop(key, None))
 
 
 def is_recomputed() -> bool:
