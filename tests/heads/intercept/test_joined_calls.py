@@ -113,6 +113,20 @@ def test_two_attentions_in_one_module_stay_two_layers():
     assert [tuple(layer.record.sizes) for layer in seen] == [(B, 1, T, T)] * 2
 
 
+@torch.no_grad()
+def test_weights_that_are_written_over_after_their_product_are_refused():
+    def in_place(q, k, v):
+        for h in range(H):
+            weights = (cut(q)[:, h] @ cut(k)[:, h].mT).softmax(-1)
+            out = weights @ cut(v)[:, h]
+            weights.zero_()
+        return out
+
+    model = nn.Sequential(nn.TransformerEncoderLayer(E, H, batch_first=True), Layer(in_place))
+    with pytest.warns(UserWarning, match="in 1 is not reported: its tensors are written over"), regard.watch(model):
+        model(torch.randn(B, T, E))
+
+
 def test_a_loop_over_heads_cannot_be_cut():
     model, x = Layer(LOOPS["heads"]), torch.randn(B, T, E)
     with (

@@ -30,6 +30,7 @@ from regard.heads.intercept.joined_calls import Piece, joined
 Callback = Callable[[int, int, WatchedCall], None]  # (forward, layer, call)
 IN_PIECES = "it is computed in pieces, which are not joined"
 TWICE = "its weights are multiplied with a second tensor, and that product is not followed"
+WRITTEN_OVER = "its tensors are written over before all of its heads or texts are computed"
 IN_CALLS = "its heads or texts are computed one after the other"
 MODULES_AROUND = 3  # how many modules are asked for their number of heads, from the innermost on
 WRAPPERS = {"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"}  # submodule names that torch inserts
@@ -142,6 +143,9 @@ class WatchedModel:
     def _report_parts(self, call: ModuleCall) -> None:
         """Calls that may be parts of one attention, such as a loop over heads, are reported as one, where they are."""
         parts, call.parts = call.parts, []
+        if [_version(part) for part, _, _ in parts] != call.versions:
+            self.refuse(WRITTEN_OVER)
+            return
         pieces = joined([Piece(*part) for part in parts])
         if call.is_cut and len(pieces) < len(parts):
             self.uncuttable = f"cannot cut the attention in {self._name('') or 'the model itself'}: {IN_CALLS}"
@@ -216,6 +220,7 @@ class WatchedModel:
         name = self._name(call.origin.module)
         if call.origin.part is not None:
             self.calls[-1].parts.append((call, removed, context))
+            self.calls[-1].versions.append(_version(call))
             return
         if self.needs_calls or not whole_text(call, self.inputs.given):
             call = self.inputs.annotate(call, name)  # also notes that keys are cached, which tells positions later
@@ -245,6 +250,13 @@ class WatchedModel:
 
     def _name(self, part: str) -> str:
         return ".".join(name for name in (self.calls[-1].name, part) if name)
+
+
+def _version(call: WatchedCall) -> int:
+    """How often the model has written over the tensors of a call."""
+    held = call.attention
+    tensors = (held.q, held.k) if isinstance(held, QK) else (held.weights,)
+    return sum(0 if t.is_inference() else t._version for t in tensors)
 
 
 def is_leaf(module: nn.Module) -> bool:
