@@ -80,7 +80,7 @@ def test_the_mask_of_each_call_is_kept():
 @torch.no_grad()
 def test_queries_that_are_computed_in_blocks_are_no_texts():
     def blocks(q, k, v):
-        return [by_hand(cut(q)[:, :, rows], cut(k), cut(v)) for rows in (slice(0, 3), slice(3, 6))]
+        return [by_hand(q[:, rows], k, v) for rows in (slice(0, 3), slice(3, 6))]
 
     model = nn.Sequential(nn.TransformerEncoderLayer(E, H, batch_first=True), Layer(blocks))
     with (
