@@ -1,4 +1,4 @@
-"""Which axis holds the heads: by the module, by memory, by a view, by the number of texts; otherwise unknown."""
+"""Which axis holds the heads, by sizes: by the module, by memory, by a view; otherwise assumed or unknown."""
 
 import pytest
 import torch
@@ -15,29 +15,33 @@ T, S = 5, 7
     ("shape", "options", "expected", "how"),
     [
         ((T, S), {"declared": 4, "batch": 2}, (1, 1), How.CALL),
-        ((6, T, S), {"declared": 3, "batch": 2}, (2, 3), How.CALL),
-        ((18, T, S), {"declared": 3, "batch": 2}, (6, 3), How.CALL),  # three windows for each text
+        ((6, T, S), {"declared": 3, "batch": 2}, (2, 3), How.ASSUMED),
+        ((18, T, S), {"declared": 3, "batch": 2}, (6, 3), How.ASSUMED),  # three windows for each text
         ((6, T, S), {"declared": None, "batch": 2}, (2, 3), How.ASSUMED),
         ((6, T, S), {"declared": None, "batch": 6}, (6, 1), How.CALL),
-        ((6, T, S), {"declared": 4, "batch": 6}, (6, 1), How.CALL),
+        ((6, T, S), {"declared": 4, "batch": 6}, (6, 1), How.ASSUMED),
         ((6, T, S), {"declared": None, "batch": None}, (6, 1), How.ASSUMED),
         ((6, T, S), {"declared": None, "batch": 4}, (6, 1), How.UNKNOWN),
         ((6, T, S), {"declared": None, "batch": 2, "viewed": (3, 2)}, (3, 2), How.CALL),
-        ((2, 3, T, S), {"declared": None, "batch": 2}, (2, 3), How.CALL),
+        ((2, 3, T, S), {"declared": 3, "batch": 2}, (2, 3), How.CALL),
+        ((2, 3, T, S), {"declared": None, "batch": 2, "given": 2}, (2, 3), How.CALL),  # all tokens are elsewhere
+        ((2, 3, T, S), {"declared": None, "batch": 2}, (2, 3), How.ASSUMED),
+        ((3, 3, T, S), {"declared": 3, "batch": 3, "given": 3}, (3, 3), How.ASSUMED),  # texts or heads
+        ((2, T, T, S), {"declared": T, "batch": 2, "given": 2}, (2, T), How.ASSUMED),  # queries or heads
         (
             (2, 3, T, S),
             {"declared": T, "batch": 2},
             (2, 3),
             How.UNKNOWN,
         ),  # queries and heads may be the other way round
-        ((8, T, S), {"declared": 4, "batch": 2, "given": 8}, (8, 1), How.CALL),  # windows; one head after the other
-        ((8, 3, T, S), {"declared": 4, "batch": 2}, (6, 4), How.CALL),  # texts and heads, windows
-        ((2, 3, T, S), {"declared": 1, "batch": 2}, (6, 1), How.CALL),  # texts, windows
+        ((8, T, S), {"declared": 4, "batch": 2, "given": 8}, (8, 1), How.ASSUMED),  # windows; one head after the other
+        ((8, 3, T, S), {"declared": 4, "batch": 2}, (6, 4), How.ASSUMED),  # texts and heads, windows
+        ((2, 3, T, S), {"declared": 1, "batch": 2}, (6, 1), How.ASSUMED),  # texts, windows
         ((2, 3, T, S), {"declared": 4, "batch": 2}, (2, 3), How.ASSUMED),
-        ((2, 3, T, S), {"declared": 4, "batch": 2, "by_convention": True}, (2, 3), How.CALL),
+        ((2, 3, T, S), {"declared": 4, "batch": 2, "by_convention": True}, (2, 3), How.ASSUMED),
         ((2, 3, 4, T, S), {"declared": 12, "batch": 2}, (2, 12), How.CALL),  # 3 groups of 4 heads
-        ((2, 3, 4, T, S), {"declared": 4, "batch": 2}, (6, 4), How.CALL),
-        ((2, 3, 4, T, S), {"declared": 3, "batch": 2}, (8, 3), How.CALL),
+        ((2, 3, 4, T, S), {"declared": 4, "batch": 2}, (6, 4), How.ASSUMED),
+        ((2, 3, 4, T, S), {"declared": 3, "batch": 2}, (8, 3), How.ASSUMED),
         ((2, 3, 3, T, S), {"declared": 3, "batch": 2}, (6, 3), How.UNKNOWN),
         ((2, 3, 4, T, S), {"declared": 11, "batch": 2}, (6, 4), How.UNKNOWN),
         ((2, 3, 4, T, S), {"declared": None, "batch": 2}, (6, 4), How.UNKNOWN),

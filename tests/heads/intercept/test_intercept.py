@@ -15,7 +15,7 @@ import regard
 from heads import models
 from heads.models import E, Layers, Sdpa, assert_weights, calls, ids, ladder, random_x, textbook, watched, weights_of
 from regard.attention.masks import Causal
-from regard.heads.intercept.intercept import in_backward, intercept, is_recomputed
+from regard.heads.intercept.intercept import intercept
 
 pytestmark = pytest.mark.usefixtures("unchanged")
 
@@ -329,17 +329,3 @@ def test_an_error_of_torch_is_explained_and_can_still_be_caught_as_torchs_own():
     ):
         watched(Joined(catches=False), x)
     torch.testing.assert_close(watched(Joined(catches=True), x)[0], x, rtol=0, atol=0)
-
-
-def test_a_recomputation_is_recognised():
-    said = []
-
-    def run(x):
-        said.append((is_recomputed(), in_backward()))
-        return 2 * x.sin()
-
-    checkpoint(run, torch.randn(3, requires_grad=True), use_reentrant=False).sum().backward()
-    run(torch.randn(3))
-    assert said[0] == (True, False)
-    assert said[1][1]
-    assert said[-1] == (False, False)

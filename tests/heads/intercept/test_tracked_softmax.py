@@ -49,13 +49,16 @@ def test_weights_are_restored_through_a_view_and_two_permutations(weights):
     assert torch.equal(values(softmax, flat.permute(1, 0, 2)), weights)
 
 
-def test_keys_before_queries_are_transposed_and_keys_elsewhere_are_lost(weights):
+def test_keys_are_followed_to_whatever_axis_they_are_moved(weights):
     softmax = TrackedSoftmax(weights)
     turned = softmax.permuted([0, 1, 3, 2])
     assert turned.transposed is True
     assert torch.equal(values(turned, weights.mT), weights)
     assert turned.permuted([0, 1, 3, 2]).transposed is False
-    assert softmax.permuted([0, 3, 1, 2]) is None
+    moved = softmax.permuted([0, 3, 1, 2])
+    assert (moved.keys, moved.transposed) == (-3, False)
+    assert torch.equal(values(moved, weights.permute(0, 3, 1, 2)), weights)
+    assert moved.permuted([0, 2, 3, 1]).keys == -1
 
 
 def test_a_result_of_another_shape_has_its_own_axes(weights):
@@ -191,7 +194,7 @@ def test_an_einsum_keeps_its_layout():
     weights, values = parts()
     out = torch.einsum("bhts,bhsd->bthd", weights, values)
     arguments = ("bhts,bhsd->bthd", weights, values)
-    product = of_einsum(torch.einsum, arguments, {}, weights, "bhts", "bthd", False, out)
+    product = of_einsum(torch.einsum, arguments, {}, weights, "bhts", "bthd", -1, out)
     softmax = TrackedSoftmax(weights)
     rows = product.rows(softmax, HeadAxis(-3))
     torch.testing.assert_close(product.context(out, rows), weights @ values)
@@ -205,7 +208,7 @@ def test_an_einsum_keeps_its_layout():
 def test_a_product_without_an_axis_of_heads_is_refused():
     weights, values = parts()
     out = torch.einsum("bhts,bhsd->btd", weights, values)
-    product = of_einsum(torch.einsum, (), {}, weights, "bhts", "btd", False, out)
+    product = of_einsum(torch.einsum, (), {}, weights, "bhts", "btd", -1, out)
     with pytest.raises(ValueError, match="its product sums over heads or queries"):
         product.rows(TrackedSoftmax(weights), HeadAxis(-3))
 

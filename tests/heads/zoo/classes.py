@@ -105,6 +105,7 @@ class Animal:
     partial: bool = False  # the model's output has only some of its layers
     refused: tuple[str, ...] = ()  # fields of its output whose layers are not reported
     double: bool = True  # can it run in float64?
+    eager_only: bool = False  # its backbone has no SDPA
     spread: float = 1.0  # how large its random weights are
 
     def model(self, implementation: str) -> nn.Module:
@@ -126,6 +127,8 @@ class Animal:
         """Does transformers have this implementation for the class?"""
         import transformers
 
+        if self.eager_only:
+            return implementation == "eager"
         config = transformers.AutoConfig.for_model(self.name.split()[0], **self.more)
         kind = transformers.AutoModel._model_mapping[type(config)]
         return implementation == "eager" or bool(getattr(kind, f"_supports_{implementation}", False))
@@ -212,6 +215,13 @@ LATENTS = {
     "num_cross_attention_heads": 4,
 }
 PATCHES = (Stack("attentions"),)
+RT_DETR = {
+    "encoder_hidden_dim": 32,
+    "encoder_in_channels": [8, 16, 16],
+    "decoder_in_channels": [32, 32, 32],
+    "encoder_attention_heads": 4,
+    "num_denoising": 0,
+}
 
 
 def random(*shape: int) -> Tensor:
@@ -237,6 +247,32 @@ def of_images(name: str, **options: Any) -> Animal:
     return Animal(name, **({"inputs": image, "stacks": PATCHES, "can_pad": False} | options))
 
 
+def text_and_entities(padding: bool) -> dict[str, Tensor]:
+    entities = {"entity_ids": ids(3), "entity_attention_mask": torch.ones(TEXTS, 3, dtype=torch.long)}
+    return text(padding) | entities | {"entity_position_ids": torch.zeros(TEXTS, 3, 4, dtype=torch.long)}
+
+
+def large_image(padding: bool) -> dict[str, Tensor]:
+    return {"pixel_values": random(TEXTS, 3, 64, 64)}
+
+
+def detector(name: str, kind: str, **options: Any) -> Animal:
+    """Objects are found by attention to a few places of the image that each query chooses, which is not reported."""
+    stages = {"hidden_sizes": [8, 8, 16, 16], "depths": [1, 1, 1, 1], "embedding_size": 8, "layer_type": "basic"}
+    config = {"model_type": kind, "out_features": ["stage2", "stage3", "stage4"], **stages}
+    return of_images(
+        name,
+        inputs=large_image,
+        stacks=(Stack("decoder_attentions"), Stack("cross_attentions", across=True)),
+        sizes={"num_queries": 7, "embedding_size": 8},
+        more={"backbone_config": config, **options},
+        partial=True,
+        refused=("cross_attentions",),
+        eager_only=True,
+        spread=0.3,
+    )
+
+
 def video(frames: int) -> Callable[[bool], dict[str, Tensor]]:
     return lambda padding: {"pixel_values": random(TEXTS, frames, 3, IMAGE, IMAGE)}
 
@@ -251,6 +287,19 @@ ANIMALS = (
     ),
     Animal("deepseek_v3", text, sizes={"num_key_value_heads": 4}),
     *(Animal(name, text) for name in ENCODERS.split()),
+    Animal(
+        "luke with entities",
+        text_and_entities,
+        (Stack("attentions", with_image=True, has_positions=False),),
+        more={"entity_vocab_size": 29, "entity_emb_size": 16},
+    ),
+    Animal(
+        "nystromformer with landmarks",
+        lambda padding: {"input_ids": ids(12)},
+        more={"num_landmarks": 4, "segment_means_seq_len": 12},
+        can_pad=False,
+        refused=("attentions",),
+    ),
     Animal("squeezebert", text, (Stack("attentions", "input_ids", of_scores=True),)),
     Animal("markuplm", text),  # its mask is −10,000
     Animal("xlm-roberta-xl", text),
@@ -304,6 +353,15 @@ ANIMALS = (
         stacks=(Stack("attentions", layout="BHnTS"),),
         partial=True,
     ),
+    of_images(
+        "hiera with one head",  # in its first stage, as in all of its published sizes
+        sizes=HIERARCHY | {"embed_dim": 8, "num_heads": [1, 2], "hidden_size": 16},
+        inputs=lambda padding: {"pixel_values": random(TEXTS, 3, 32, 32)},
+        stacks=(Stack("attentions", layout="BHnTS"),),
+        partial=True,
+    ),
+    detector("deformable_detr", "resnet", use_timm_backbone=False, use_pretrained_backbone=False, backbone=None),
+    detector("rt_detr", "rt_detr_resnet", **RT_DETR),
     of_images(
         "sam_vision_model",
         sizes={"patch_size": 2, "window_size": 4, "global_attn_indexes": [1], "output_channels": 16},

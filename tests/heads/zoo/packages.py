@@ -205,6 +205,31 @@ PACKAGES = (
         mask_unit_size=(8, 8),
         q_pool=3,
     ),
+    _timm(
+        "hiera",
+        "Hiera",
+        size=64,
+        img_size=(64, 64),
+        embed_dim=8,
+        num_heads=1,  # in its first stage, as in all of its published sizes
+        stages=(1, 1, 2, 1),
+        mask_unit_size=(8, 8),
+        q_pool=3,
+    ),
+    _timm("efficientformer", "efficientformer_l1", size=224),
+    _timm("mobilevit", "mobilevit_xxs", size=64),
+    _timm("pvt_v2", "pvt_v2_b0", size=64),
+    _timm("lowformer", "lowformer_b0", size=64),
+    _timm("tiny_vit", "tiny_vit_5m_224", size=224),
+    _timm("gcvit", "gcvit_xxtiny", size=224),
+    _timm("crossvit", "crossvit_tiny_240", size=240),
+    _timm("mvitv2", "mvitv2_tiny", size=224),
+    _timm("pit", "pit_ti_224", size=224),
+    _timm("volo", "volo_d1_224", size=224, lost=4),  # outlook attention
+    _timm("edgenext", "edgenext_xx_small", size=64, lost=3),  # between features
+    _timm("efficientformer_v2", "efficientformerv2_s0", size=224, lost=4),  # talking heads
+    _timm("byoanet", "lambda_resnet26rpt_256", size=256, lost=3),  # features as queries
+    _timm("coat", "coat_lite_tiny", size=224, lost=8),  # features as queries
     _timm("levit", "Levit", size=64, img_size=64, embed_dim=(16, 32), key_dim=8, depth=(1, 1), num_heads=(2, 4)),
     _timm("tnt", "TNT", inner_dim=16, num_heads_inner=2, num_heads_outer=4, **{k: VIT[k] for k in list(VIT)[:4]}),
     _vit_pytorch("vit", "ViT", dim_head=8, **PLAIN),

@@ -12,12 +12,13 @@ from torch import Tensor
 
 from regard.attention.call import QK, Call
 from regard.attention.masks import EVERYTHING, Mask
+from regard.heads.calls.axis_roles import CallPart
 from regard.heads.calls.basis import USUAL, Basis, How
+from regard.heads.calls.lineage import Args as Args
+from regard.heads.calls.lineage import Kwargs as Kwargs
 from regard.heads.calls.wiring import HeadWiring
 
 Value = TypeVar("Value")
-Args = tuple[Any, ...]  # what a model calls a function or a module with
-Kwargs = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class Origin:
     fingerprint: Tensor | None = None  # (B, S) int64 of the keys, or of the values, where it was computed
     first: Tensor | None = None  # (B,): the text's first key, where an earlier call showed it; negative: not here
     dropped: Tensor | None = None  # (B, n) ids of the text's keys before those of this call, which a cache dropped
+    part: CallPart | None = None  # what of its module's input it has, where it may be one of several calls
     extra: int = 0  # how many keys were appended to those of the text; no query is at their positions
     basis: Basis = USUAL
 

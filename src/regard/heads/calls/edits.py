@@ -113,7 +113,7 @@ class LayerEdit:
             where = call.origin.module or "the model itself"
             raise ValueError(
                 f"cannot cut a head of {where}: where its heads are is assumed, not known "
-                f"({call.origin.basis.heads.reason}); give the module the attribute num_heads"
+                f"({call.origin.basis.heads.reason}); it is known where the module makes its queries by a projection"
             )
         if self.by_text is not None and len(self.by_text) != B:
             raise ValueError(

@@ -1,9 +1,10 @@
 """Which axis of an attention call holds the heads, and how that is known.
 
 Weights are (T, S), (N, T, S) with texts and heads in one axis, (B, H, T, S), or have further axes, such as windows of
-an image, or heads in groups that share keys. The axis is told by the module that makes the call (num_heads and the
-like), by the memory of its queries (a projection's heads lie side by side), by a later view of the weights, or by the
-number of texts.
+an image, or heads in groups that share keys. Where the module that makes the call declares its heads (num_heads and the
+like) and the sizes leave no doubt, that is enough. Otherwise the axes are read from how the queries were cut out of a
+projection (axis_roles.py). Where that is not known, the memory of the queries (a projection's heads lie side by side),
+a later view of the weights or the number of texts tell; what they leave open is assumed, or unknown.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 
+from regard.heads.calls.axis_roles import HEAD, TEXT, AxisPlan, AxisRoles, CallPart
 from regard.heads.calls.basis import FROM_CALL, Fact, How, assumed, unknown
 from regard.heads.calls.score_origin import Memory
 from regard.support.vocabulary import HEADS
@@ -22,18 +25,25 @@ class HeadAxis(NamedTuple):
     """The leading axes of a call as texts and heads.
 
     axis: which of them holds the heads; all others are texts. split: (B, H), where the first one holds both; a second
-    one are windows. grouped: the last two of them are heads.
+    one are windows. grouped: the last two of them are heads. plan: any other order, in place of all these.
     """
 
     axis: int = -3
     split: tuple[int, int] | None = None
     fact: Fact = FROM_CALL
     grouped: bool = False
+    plan: AxisPlan | None = None
+    part: CallPart | None = None  # what of its module's input the call has, where that is known
 
     @property
     def reorders(self) -> bool:
         """Are the heads elsewhere than in the last of the leading axes?"""
-        return self.axis != -3
+        return self.axis != -3 if self.plan is None else self.plan.reorders
+
+    @property
+    def has_rows_last(self) -> bool:
+        """Are the queries in the axis before the keys?"""
+        return self.plan is None or self.plan.has_rows_last
 
     @property
     def shares_axis(self) -> bool:
@@ -49,8 +59,16 @@ class HeadAxis(NamedTuple):
         """Why it is not known where the heads are; "" where it is."""
         return self.fact.reason if self.fact.how is How.UNKNOWN else ""
 
+    def with_part_of(self, roles: AxisRoles, shape: tuple[int, ...]) -> HeadAxis:
+        """The same with what of its module's input the call has, where these roles say the same of its axes."""
+        own, plan = self.apply(torch.empty(shape, device="meta")), roles.plan
+        agrees = plan is not None and own.shape[:2] == (plan.count(TEXT), plan.count(HEAD))
+        return self._replace(part=roles.part_of_several) if agrees else self
+
     def apply(self, t: Tensor) -> Tensor:
         """(…, x, y) → (B, H, x, y)."""
+        if self.plan is not None:
+            return self.plan.apply(t)
         if t.dim() == 2:
             return t[None, None]
         if t.dim() == 3:
@@ -73,6 +91,23 @@ def declared_heads(modules: Iterable[nn.Module]) -> int | None:
     return None
 
 
+def is_in_doubt(
+    shape: tuple[int, ...], declared: int | None, given: int | None, batch: int | None, q: Memory | None
+) -> bool:
+    """May weights (…, T, S) have their heads elsewhere than in the second of four axes?
+
+    given: how many texts of T tokens the module around the call was given: where all its tokens are in the other two
+    axes, the second one can only be heads. One head may be one of a loop over heads.
+    """
+    if len(shape) != 4:
+        return True
+    B, H, T, _ = shape
+    texts = given or batch if declared == H else given
+    if declared not in (None, H) or (declared is None and H == 1) or texts != B:
+        return True
+    return H in (B, T) and H > 1 and not (q is not None and q.shape[:-1] == shape[:-1] and q.heads_axis == -3)
+
+
 def find_head_axis(
     shape: tuple[int, ...],
     declared: int | None,
@@ -82,9 +117,9 @@ def find_head_axis(
     by_convention: bool = False,
     given: int | None = None,
 ) -> HeadAxis:
-    """The heads of a call (…, T, S): declared: by a module. batch: how many texts. viewed: (B, H), by a later view.
-    q: how its queries lie in memory. by_convention: the function that was called has heads before the queries.
-    given: how many texts of T tokens the module around the call was given, windows of an image among them.
+    """The heads of a call (…, T, S), by its sizes: declared: by a module. batch: how many texts. viewed: (B, H), by a
+    later view. q: how its queries lie in memory. by_convention: the function that was called has heads before the
+    queries. given: how many texts of T tokens the module around the call was given, windows of an image among them.
     """
     lead = shape[:-2]
     if not lead:
@@ -92,7 +127,7 @@ def find_head_axis(
     if len(lead) == 1:
         return _of_one_axis(lead[0], declared, batch, viewed, given)
     if len(lead) == 2:
-        return _of_two_axes(shape, declared, batch, by_convention)
+        return _of_two_axes(shape, declared, batch, q, by_convention, given)
     if declared == shape[-4] * shape[-3] and declared not in shape[1:-2]:
         return HeadAxis(-3, grouped=True)
     axes = range(-len(shape) + 1, -2)
@@ -101,7 +136,7 @@ def find_head_axis(
         return HeadAxis(by_memory)
     fitting = [axis for axis in axes if shape[axis] == declared]
     if len(fitting) == 1:
-        return HeadAxis(fitting[0])
+        return HeadAxis(fitting[0], fact=assumed(f"the axis of size {declared} holds the heads"))
     if not declared and by_convention:
         return HeadAxis(fact=assumed("heads are in the axis before the queries"))
     why = f"{len(fitting) or 'none'} of the axes may hold its {declared} heads"
@@ -113,14 +148,16 @@ def _of_one_axis(
     N: int, declared: int | None, batch: int | None, viewed: tuple[int, int] | None, given: int | None
 ) -> HeadAxis:
     """(N, T, S): texts and heads in one axis."""
-    if viewed is not None and viewed[0] * viewed[1] == N:
+    if viewed is not None and viewed[0] * viewed[1] == N and (declared in (None, viewed[1]) or batch == viewed[0]):
         return HeadAxis(-3, viewed)
-    if given == N != batch:  # windows, of one head
+    one_each = (given or batch) == N
+    if one_each and declared in (None, 1):
         return HeadAxis(-3, (N, 1))
+    if one_each:
+        return HeadAxis(-3, (N, 1), assumed(f"{N} texts of one head"))
     if declared and batch and N % (batch * declared) == 0:  # more than one window for each text, perhaps
-        return HeadAxis(-3, (N // declared, declared))
-    if batch == N:
-        return HeadAxis(-3, (N, 1))
+        texts = N // declared
+        return HeadAxis(-3, (texts, declared), assumed(f"{N} matrices are {declared} heads for each of {texts} texts"))
     if not batch:
         return HeadAxis(-3, (N, 1), assumed(f"{N} texts of one head"))
     if N % batch:
@@ -130,14 +167,22 @@ def _of_one_axis(
     return HeadAxis(-3, (batch, heads), assumed(f"{N} matrices are {heads} heads for each of {batch} texts"))
 
 
-def _of_two_axes(shape: tuple[int, ...], declared: int | None, batch: int | None, by_convention: bool) -> HeadAxis:
+def _of_two_axes(
+    shape: tuple[int, ...],
+    declared: int | None,
+    batch: int | None,
+    q: Memory | None,
+    by_convention: bool,
+    given: int | None,
+) -> HeadAxis:
     """(B, H, T, S), as nearly every model has it; or windows second, and heads with the texts in the first axis."""
     B, H, T, _ = shape
-    if declared is None or declared == H:
+    if not is_in_doubt(shape, declared, given, batch, q):
         return HeadAxis(-3)
+    if declared == H or declared is None:
+        return HeadAxis(-3, fact=assumed("heads are in the axis before the queries"))
     if declared == 1 or declared * (batch or 0) == B:
-        return HeadAxis(-3, (B // declared, declared))
-    if by_convention:
-        return HeadAxis(-3)
+        texts = B // declared
+        return HeadAxis(-3, (texts, declared), assumed(f"its {B} × {H} matrices are {texts} × {declared} heads × {H}"))
     what = f"its weights are {tuple(shape)} and it has {declared} heads, which are not in the second axis"
-    return HeadAxis(-3, None, unknown(what) if declared == T else assumed(what))
+    return HeadAxis(-3, None, unknown(what) if declared == T and not by_convention else assumed(what))

@@ -264,7 +264,8 @@ class InputTracker:
             return real
         own, outer = self._sources()
         B, _, T, S = call.sizes
-        if call.origin.across or own.name or outer.name == "context" or inputs.source_length == S or not T == S > 0:
+        of_another = (own.name and own.length == S) or outer.name == "context" or inputs.source_length == S
+        if call.origin.across or of_another or not T == S > 0:
             return None  # the mask is of another text
         real = real_queries(call, lambda columns: any(hides_keys(call.arguments, columns) for call in self.calls))
         return None if real is None else for_batch(real.expand(-1, S), B)

@@ -109,6 +109,8 @@ class ModuleCall:
         self.name = name
         # Calls with some rows of its text, the edges that a cut removed from each, and what its heads handed over.
         self.pieces: list[tuple[WatchedCall, Mask | None, Tensor | None]] = []
+        self.parts: list[tuple[WatchedCall, Mask | None, Tensor | None]] = []  # which may be parts of one call
+        self.versions: list[int] = []  # of the tensors of each
         self.is_refused = False  # a part of its attention is not reported
         self.is_cut = False  # a piece of its attention was cut
         self.first_layer = 0  # how many attention calls there were before it

@@ -84,7 +84,9 @@ def last_queries(real: Tensor, length: int | None, call: WatchedCall, total: int
 def in_blocks(real: Tensor, call: WatchedCall) -> Tensor | None:
     """The model's padding mask, (B, n), for a call with its text in blocks, which are filled up at the end."""
     (B, _, T, _), (texts, n) = call.sizes, real.shape
-    blocks = -(-n // T) if T else 0
+    if not 0 < T < n:
+        return None  # its queries are more than this text
+    blocks = -(-n // T)
     return F.pad(real, (0, blocks * T - n)).reshape(B, T) if texts * blocks == B else None
 
 

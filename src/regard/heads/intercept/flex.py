@@ -20,15 +20,16 @@ from regard.attention.masks import EVERYTHING, Mask
 from regard.attention.numerics import softmax_over_visible
 from regard.heads.calls.basis import Fact, How
 from regard.heads.calls.call import Args, Kwargs, Origin, OwnWeights, WatchedCall
+from regard.heads.calls.lineage import PERMUTE, SLICE
 from regard.heads.calls.score_origin import tensors_among
 from regard.heads.calls.visibility import mask_written_out
 from regard.heads.intercept.paths import handles
-from regard.heads.intercept.softmax import PERMUTE, RESHAPE_OR_CAST, SLICE
+from regard.heads.intercept.softmax import RESHAPE_OR_CAST
 from regard.heads.measure.kernels.exact_weights import LOG2E, all_scores
 from regard.support.hidden_scores import may_see
 
 if TYPE_CHECKING:
-    from regard.heads.intercept.intercept import Interceptor
+    from regard.heads.intercept.interceptor import Interceptor
 
 VIEWS = {*PERMUTE, *RESHAPE_OR_CAST, *SLICE}
 MULTIPLY = ("mul", "multiply", "__mul__", "__rmul__")

@@ -24,7 +24,7 @@ from regard.support.scoped import Scoped
 from regard.traces.failures import explain_call
 
 if TYPE_CHECKING:
-    from regard.heads.intercept.intercept import Interceptor
+    from regard.heads.intercept.interceptor import Interceptor
 
 COMPILER = "torch._dynamo"
 NO_VALUES = "its tensors hold no numbers: they are on the meta device, or FakeTensors"
@@ -80,9 +80,13 @@ class FunctionMode(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Args = (), kwargs: Kwargs | None = None) -> Any:
         name, kwargs = _name_of(func), kwargs or {}
         try:
+            own = self.interceptor
             if name not in ATTENTION and self.follows_nothing:  # nearly all functions of a model that calls SDPA
-                return func(*args, **kwargs)
-            if self.interceptor.in_callback or inside_observed_attention():
+                out = func(*args, **kwargs)
+                if own.records and not own.in_callback:
+                    own.lineage.record(name, func, args, kwargs, out)
+                return out
+            if own.in_callback or inside_observed_attention():
                 return func(*args, **kwargs)
             return self._run(name, func, args, kwargs)
         except RuntimeError as error:
@@ -139,6 +143,8 @@ class FunctionMode(TorchFunctionMode):
             uses.follow(name, args, kwargs, out)
         if (linear := self.interceptor.linear_paths).is_on:
             linear.follow(name, func, args, kwargs, out)
+        if self.interceptor.records:
+            self.interceptor.lineage.record(name, func, args, kwargs, out)
         if softmaxes.scores.alive:
             softmaxes.scores.follow(name, args, kwargs, out)
         if self.interceptor.pending is not None:

@@ -14,7 +14,7 @@ from regard.heads.calls.edits import CallEdit
 from regard.heads.intercept.paths import AROUND_FORWARD, OwnComputation
 
 if TYPE_CHECKING:
-    from regard.heads.intercept.intercept import Interceptor
+    from regard.heads.intercept.interceptor import Interceptor
 
 
 class _AttendEdit:

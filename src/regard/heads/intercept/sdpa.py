@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.attention.call import QK, Call
 from regard.attention.masks import CAUSAL, EVERYTHING, Dense, Mask, Padding, to_four_axes
+from regard.heads.calls.axis_roles import AxisRoles, roles_of_factors
 from regard.heads.calls.basis import FROM_CALL, Basis
 from regard.heads.calls.call import UNKNOWN_ORIGIN, Args, Kwargs, Origin, WatchedCall
 from regard.heads.calls.head_axis import HeadAxis
@@ -24,7 +25,7 @@ from regard.heads.inputs.positions import OF_FEATURES, are_features
 from regard.heads.intercept.paths import handles
 
 if TYPE_CHECKING:
-    from regard.heads.intercept.intercept import Interceptor
+    from regard.heads.intercept.interceptor import Interceptor
 
 aten = torch.ops.aten
 _HEADS_SECOND = HeadAxis()
@@ -121,23 +122,35 @@ def sdpa_call(args: Args, kwargs: Kwargs, lse: Tensor | None, axis: HeadAxis, li
     attention = QK(q=q, k=k, mask=mask, scale=scale, bias=bias)
     if v is not None:
         attention = Call(q=q, k=k, v=v, mask=mask, scale=scale, bias=bias, dropout=dropout)
-    return WatchedCall(attention, _origin(q_lengths, T, axis), _exact_lse(lse, q, mask, bias))
+    return WatchedCall(
+        attention, _origin(q_lengths, T, axis), _exact_lse(None if axis.reorders else lse, q, mask, bias)
+    )
 
 
 def _origin(lengths: Tensor | None, T: int, axis: HeadAxis) -> Origin:
     """What is known of a call beside its tensors: which queries are real, and how the heads' axis was found."""
-    if lengths is None and axis.fact is FROM_CALL:
+    if lengths is None and axis.fact is FROM_CALL and axis.part is None:
         return UNKNOWN_ORIGIN
     real = _maybe(lambda t: torch.arange(T, device=t.device) < t[:, None], lengths)
-    return Origin(real=real, basis=Basis(heads=axis.fact))
+    return Origin(real=real, part=axis.part, basis=Basis(heads=axis.fact))
 
 
 def _maybe(change: Callable[[Tensor], Tensor], t: Tensor | None) -> Tensor | None:
     return None if t is None else change(t)
 
 
+def _by_plan(q: Tensor, k: Tensor, mask: Tensor | None, axis: HeadAxis) -> tuple[Tensor, Tensor, Tensor | None]:
+    lead = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2])
+    q, k = (axis.apply(t.expand(*lead, -1, -1)) for t in (q, k))
+    if mask is None or mask.shape[:-2].numel() == 1:
+        return q, k, _maybe(to_four_axes, mask)
+    return q, k, axis.apply(mask.expand(*lead, q.shape[2], k.shape[2]))
+
+
 def align_axes(q: Tensor, k: Tensor, mask: Tensor | None, axis: HeadAxis) -> tuple[Tensor, Tensor, Tensor | None]:
     """q, k and mask with the axes (B, H, …), broadcast to each other as SDPA does."""
+    if axis.plan is not None:
+        return _by_plan(q, k, mask, axis)
     if q.dim() == k.dim() == 4 and axis.split is not None:
         whole = _maybe(lambda t: to_four_axes(t).expand(q.shape[0], q.shape[1], -1, -1), mask)
         return axis.apply(q), axis.apply(k), _maybe(axis.apply, whole)
@@ -228,11 +241,14 @@ def _find_heads(interceptor: Interceptor, query: Tensor, key: Tensor) -> tuple[H
     if query.is_nested:
         return axis, ""
     memory = Memory(tuple(query.shape), query.stride())
-    if not query.dim() == key.dim() == 4 or model.heads not in (None, query.shape[1]):
-        lead = max(query.shape[:-2], key.shape[:-2], key=lambda shape: (len(shape), shape))
-        both = memory, Memory(tuple(key.shape), key.stride())
-        queries = next((one for one in both if one.heads_axis is not None), memory)  # pooled queries are copies
-        axis = interceptor.find_heads((*lead, query.shape[-2], key.shape[-2]), queries, None, by_convention=True)
+    lead = max(query.shape[:-2], key.shape[:-2], key=lambda shape: (len(shape), shape))
+    both = memory, Memory(tuple(key.shape), key.stride())
+    queries = next((one for one in both if one.heads_axis is not None), memory)  # pooled queries are copies
+
+    def roles() -> AxisRoles | None:
+        return roles_of_factors(interceptor.lineage.of(query), interceptor.lineage.of(key))
+
+    axis = interceptor.find_heads((*lead, query.shape[-2], key.shape[-2]), queries, None, roles, by_convention=True)
     if are_features((*query.shape[:-1], key.shape[-2]), memory, model.inputs.given):
         return axis, OF_FEATURES
     return axis, axis.unknown
@@ -249,7 +265,7 @@ def report_sdpa(interceptor: Interceptor, function: Any, args: Args, kwargs: Kwa
             model.count()
         return function(*args, **kwargs)
     out, lse = run_with_lse(function, args, kwargs)
-    with interceptor.errors_naming_the_module():
+    with interceptor.errors_naming_the_module("cut" if edits else "follow"):
         key = args[1] if len(args) > 1 else kwargs["key"]
         axis, unknown = _find_heads(interceptor, query, key)
         if unknown:

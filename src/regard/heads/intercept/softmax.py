@@ -1,9 +1,9 @@
-"""Attention as a softmax over the last axis, followed by a matrix product with the values.
+"""Attention as a softmax, over whatever axis, followed by a matrix product with the values, which sums over that axis.
 
 Only a softmax that reaches such a product is attention; one over a vocabulary or over experts is never reported.
 Between the two there may be casts, views, slices, masks, divisions by the row's sum, small additions and dropout. The
-weights are those that multiply the values, except for dropout and casts. exp(log_softmax(…)), exp over sum, and
-products written as sums of elementwise products are not recognised.
+weights are those that multiply the values, except for dropout and casts. Scores of tokens on tokens that are multiplied
+without a softmax (sigmoid, exp over sum, …) are refused; products written as sums of elementwise products are not seen.
 """
 
 from __future__ import annotations
@@ -11,30 +11,32 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from regard.heads.calls.call import Args, Kwargs, Origin, WatchedCall, changed
-from regard.heads.calls.head_axis import HeadAxis, declared_heads
-from regard.heads.calls.same_keys import fingerprint_of_values
+from regard.heads.calls.axis_roles import (
+    are_weights,
+)
+from regard.heads.calls.call import Args, Kwargs
+from regard.heads.calls.lineage import PERMUTE, SLICE, LineageStep, einsum_terms
 from regard.heads.calls.score_origin import ScoreOrigins, learned
 from regard.heads.calls.visibility import MasksOfScores
 from regard.heads.calls.wiring import version_of
-from regard.heads.inputs.positions import OF_FEATURES, are_features
 from regard.heads.intercept import functorch, tracked_softmax
-from regard.heads.intercept.paths import OwnComputation, handles
-from regard.heads.intercept.tracked_softmax import SoftmaxSource, TrackedSoftmax, WeightedProduct, as_tuple
+from regard.heads.intercept.other_products import OtherProducts
+from regard.heads.intercept.paths import handles
+from regard.heads.intercept.softmax_call import report_softmax
+from regard.heads.intercept.tracked_softmax import SoftmaxSource, TrackedSoftmax, WeightedProduct, as_tuple, identity
 from regard.support.hidden_scores import may_see_among
 
 if TYPE_CHECKING:
-    from regard.heads.intercept.intercept import Interceptor
+    from regard.heads.intercept.interceptor import Interceptor
 
-SOFTMAX = ("softmax", "special_softmax", "_softmax", "_safe_softmax")
+SOFTMAX = ("softmax", "special_softmax", "_softmax", "_safe_softmax", "softmin")
 PRODUCT = ("matmul", "bmm", "mm", "baddbmm", "__matmul__")
-SLICE = ("__getitem__", "narrow", "slice", "split", "split_with_sizes", "tensor_split", "chunk", "unbind")
-PERMUTE = ("transpose", "permute", "swapaxes", "swapdims", "movedim", "moveaxis", "t", "T", "mT", "adjoint", "mH")
 DROPOUT = ("dropout", "dropout_", "dropout1d", "dropout2d", "feature_dropout", "alpha_dropout", "native_dropout")
 RESHAPE_OR_CAST = (
     *("to", "_to_copy", "type", "type_as", "float", "half", "bfloat16", "double", "contiguous", "clone", "detach"),
@@ -43,6 +45,7 @@ RESHAPE_OR_CAST = (
 )
 ADD = ("add", "add_", "__add__", "__radd__", "__iadd__", "sub", "sub_", "subtract", "__sub__", "__isub__")
 EITHER_OPERAND = ("mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__", "where", *ADD)
+OF_WEIGHTS = "its weights are multiplied with other weights"
 CHANGE = (
     *("masked_fill", "masked_fill_", "__setitem__", "index_fill", "index_fill_", "normalize", "tril", "tril_"),
     "nan_to_num_",  # nan_to_num makes another tensor of the same weights
@@ -67,25 +70,24 @@ class LostSoftmax:
 
 
 class SoftmaxTracker:
-    """Follows every softmax of a model; calls `on_attention` with each one that is multiplied with values.
+    """Follows every softmax of a model, and reports each one that is multiplied with values.
 
-    What that returns takes the place of the product. keep_scores: keep the scores until then, to remove edges there.
-    where: the name of the module that runs. lost: softmaxes over scores that were multiplied with no values so far.
+    keep_scores: keep the scores until then, to remove edges there. lost: softmaxes over scores that were multiplied
+    with no values so far.
     """
 
-    def __init__(
-        self, on_attention: Callable[[TrackedSoftmax, WeightedProduct], Tensor], where: Callable[[], str]
-    ) -> None:
-        self.on_attention, self.where = on_attention, where
+    def __init__(self, interceptor: Interceptor) -> None:
+        self.interceptor, self.lineage = interceptor, interceptor.lineage
         self.keep_scores = False
         self.scores = ScoreOrigins()
         self.masks = MasksOfScores()
         self.lost: dict[object, LostSoftmax] = {}  # by origin
+        self.others = OtherProducts(interceptor)
         self.tracked: dict[int, tuple[Any, TrackedSoftmax, int]] = {}  # by id: weak reference, softmax, version
 
     def forget(self) -> None:
         """Stop following the softmaxes so far."""
-        for followed in (self.tracked, self.scores.alive, self.lost):
+        for followed in (self.tracked, self.scores.alive, self.lost, self.others.reported):
             followed.clear()
         self.masks.forget()
 
@@ -101,29 +103,40 @@ class SoftmaxTracker:
         return function(*args, **kwargs) if softmax is None else method(self, tensor, softmax, function, args, kwargs)
 
     def softmax(self, function: Any, args: Args, kwargs: Kwargs) -> Any:
-        """Start to follow a softmax over the last axis."""
+        """Start to follow a softmax."""
         scores = args[0] if args else kwargs.get("input")
         axis = args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis"))
-        if not isinstance(scores, Tensor) or scores.is_nested or scores.dim() < 2 or axis not in (-1, scores.dim() - 1):
+        if not isinstance(scores, Tensor) or scores.is_nested or scores.dim() < 2 or not isinstance(axis, int):
             return function(*args, **kwargs)
-        visible = _visibility(scores)
+        keys = axis - scores.dim() if axis >= 0 else axis
+        by_keys: Callable[[Tensor], Tensor] = identity
+        if keys != -1:
+            by_keys = partial(torch.movedim, source=keys, destination=-1)
+        signed = -scores.detach() if function.__name__ == "softmin" else scores.detach()
+        visible = _visibility(by_keys(signed))
         out = function(*args, **kwargs)
         if isinstance(out, Tensor) and out.is_floating_point():
-            source = None
-            if self.keep_scores and args and args[0] is scores:
-                source = SoftmaxSource(scores, version_of(scores), lambda t: function(t, *args[1:], **kwargs))
-            queries = self.scores.of(scores)
-            softmax = TrackedSoftmax(out.detach(), visible, source=source, queries=queries)
-            if queries is not None and out.dim() > 2:
-                self.lost[softmax.origin] = LostSoftmax(self.where(), tuple(out.shape))
-            self._track(out, softmax)
+            softmax = TrackedSoftmax(by_keys(out.detach()), visible, restore=by_keys, keys=keys)
+            if self.keep_scores and args and args[0] is scores and keys == -1:
+                softmax.source = SoftmaxSource(scores, version_of(scores), lambda t: function(t, *args[1:], **kwargs))
+            self._start(softmax, scores, out)
         return out
+
+    def _start(self, softmax: TrackedSoftmax, scores: Tensor, out: Tensor) -> None:
+        """Follow a softmax. It is lost if it is of scores, or computed for each head, and multiplied with no values."""
+        shape, model = tuple(softmax.weights.shape), self.interceptor.running[0]
+        softmax.queries, step = self.scores.of(scores), self.lineage.of(scores)
+        softmax.step = None if step is None else LineageStep.of_view(softmax.restore, step, shape)
+        by_heads = (model.heads or 0) > 1 and model.heads in shape[1:-1]
+        if (softmax.queries is not None and out.dim() > 2) or by_heads:
+            self.lost[softmax.origin] = LostSoftmax(model.calls[-1].name, tuple(out.shape))
+        self._track(out, softmax)
 
     def reshape(self, tensor: Tensor, softmax: TrackedSoftmax, function: Any, args: Args, kwargs: Kwargs) -> Any:
         """The same weights with another shape or dtype."""
         out = function(*args, **kwargs)
         is_matrix = isinstance(out, Tensor) and out.dim() >= 2
-        if is_matrix and (not softmax.transposed or out.shape[-2:] == tensor.shape[-2:]):
+        if is_matrix and (softmax.keys == -1 or out.shape[softmax.keys :] == tensor.shape[softmax.keys :]):
             self._track(out, softmax.reshaped(tensor, out))
         return out
 
@@ -158,17 +171,19 @@ class SoftmaxTracker:
         out = function(*args, **kwargs)
         probe = torch.empty(tuple(range(tensor.dim())), device="meta")  # each axis is as long as its number
         order = list(function(*(probe if a is tensor else a for a in args), **kwargs).shape)
-        if args and args[0] is tensor and (permuted := softmax.permuted(order)) is not None:
-            self._track(out, permuted)
+        if args and args[0] is tensor:
+            self._track(out, softmax.permuted(order))
         return out
 
     def slice(self, tensor: Tensor, softmax: TrackedSoftmax, function: Any, args: Args, kwargs: Kwargs) -> Any:
         """Parts of the weights, each followed by itself."""
         out = function(*args, **kwargs)
-        if args and args[0] is tensor and not softmax.transposed:
+        if args and args[0] is tensor and softmax.keys == -1:
             slices = as_tuple(out)
+            self.lineage.record(tracked_softmax.base_name(function), function, args, kwargs, out)
             for part, tracked in zip(slices, softmax.sliced(function, args, kwargs, slices), strict=True):
                 if part.dim() >= 2:
+                    tracked.step = self.lineage.of(part)
                     self._track(part, tracked)
         return out
 
@@ -182,8 +197,11 @@ class SoftmaxTracker:
         for tensor, values, transposed in ((left, right, False), (right, left, True)) if self.tracked else ():
             softmax = self._attention(tensor, values, transposed)
             if softmax is not None:
+                if are_weights(self.lineage.of(values), -2 if transposed else -1):
+                    softmax = replace(softmax, unknown=OF_WEIGHTS)
                 new = self._confirm(softmax, tracked_softmax.of_matrices(function, args, kwargs, tensor, out))
                 return out.copy_(new) if "out" in kwargs and new is not out else new
+        self.others.check((left, right), (-1, -2))
         self.scores.product(left, right, out)
         return out
 
@@ -193,17 +211,17 @@ class SoftmaxTracker:
         if not args or not isinstance(args[0], str):
             return out
         tensors = args[1] if isinstance(args[1], (tuple, list)) else args[1:]
-        terms, result = _einsum_terms(args[0])
+        terms, result = einsum_terms(args[0])
         for i, tensor in enumerate(tensors if self.tracked else ()):
             softmax = self._softmax_of(tensor)
             values = [other for other in tensors if other is not tensor]
             if softmax is None or (len(values) == 1 and not _may_be_values(values[0], tensor)):
                 continue
-            transposed, others = softmax.transposed, "".join(terms[:i] + terms[i + 1 :])
-            if _sums_over_keys(terms[i], others, result, transposed):
+            others = "".join(terms[:i] + terms[i + 1 :])
+            if _sums_over_keys(terms[i], others, result, softmax.keys):
                 other = (terms[1 - i], tensors[1 - i]) if len(terms) == 2 else None
                 product = tracked_softmax.of_einsum(
-                    function, args, kwargs, tensor, terms[i], result, transposed, out, other
+                    function, args, kwargs, tensor, terms[i], result, softmax.keys, out, other
                 )
                 return self._confirm(softmax, product)
         self._einsum_of_two(tensors, terms, result, out)
@@ -211,6 +229,8 @@ class SoftmaxTracker:
 
     def _einsum_of_two(self, tensors: Sequence[Tensor], terms: Sequence[str], result: str, out: Any) -> None:
         """Two matrices are multiplied: their product may be scores."""
+        sums = [[i - len(term) for i, axis in enumerate(term) if axis not in result] for term in terms]
+        self.others.check(tensors, [axes[0] for axes in sums if len(axes) == 1])
         if len(tensors) == 2 and min(tensor.dim() for tensor in tensors) > 1:
             left = tensors[0].mT if terms[0][-1] in result else tensors[0]
             right = tensors[1] if terms[1][-1] in result else tensors[1].mT
@@ -241,9 +261,9 @@ class SoftmaxTracker:
 
     def _confirm(self, softmax: TrackedSoftmax, product: WeightedProduct) -> Tensor:
         for key in [key for key, (_, other, _) in self.tracked.items() if other.origin is softmax.origin]:
-            del self.tracked[key]
+            self.others.reported[key] = self.tracked.pop(key)[0]
         self.lost.pop(softmax.root or softmax.origin, None)
-        return self.on_attention(softmax, product)
+        return report_softmax(self.interceptor, softmax, product)
 
     def _track(self, tensor: Tensor, softmax: TrackedSoftmax) -> None:
         shape = softmax.weights.shape
@@ -290,15 +310,9 @@ def _may_be_values(values: Tensor, weights: Tensor) -> bool:
     return values.dim() >= 2 and not learned(values) and (values.dim() > 2 or weights.dim() == 2)
 
 
-def _einsum_terms(equation: str) -> tuple[list[str], str]:
-    """The axes of each operand, and those of the result."""
-    inputs, arrow, result = equation.replace(" ", "").partition("->")
-    return inputs.split(","), result if arrow else "".join(axis for axis in inputs if inputs.count(axis) == 1)
-
-
-def _sums_over_keys(term: str, others: str, result: str, transposed: bool) -> bool:
+def _sums_over_keys(term: str, others: str, result: str, keys: int) -> bool:
     """Does the einsum keep queries of the weights' own and sum over their keys? A mixture of experts has no queries."""
-    key = term[-2 if transposed else -1]
+    key = term[keys:][:1]
     has_queries = any(axis in result and axis not in others for axis in term)
     return has_queries and key in others and key not in result
 
@@ -319,64 +333,3 @@ _register(PERMUTE, SoftmaxTracker.permute)
 _register(RESHAPE_OR_CAST, SoftmaxTracker.reshape)
 _register(DROPOUT, SoftmaxTracker.dropout)
 _register(CHANGE, SoftmaxTracker.change)
-
-
-def _find_heads(interceptor: Interceptor, softmax: TrackedSoftmax) -> tuple[HeadAxis | None, str]:
-    """Where its heads are, None where it is no attention; and why its weights are not understood, "" where they are."""
-    shape, queries, inputs = tuple(softmax.weights.shape), softmax.queries, interceptor.running[0].inputs
-    if queries is None and interceptor.multihead is None:  # its columns may be experts or features
-        of_texts = not softmax.one_query or inputs.batch_size(1) == shape[0]
-        if not of_texts or not inputs.may_be_tokens(shape[-1]):
-            is_named = len(shape) > 3 and declared_heads([inputs.calls[-1].module]) in shape[:-2]
-            why = f"its softmax, {shape}, is over {shape[-1]} columns, which are not as many as tokens"
-            return None, why if is_named else ""
-    axis = interceptor.find_heads(shape, queries, softmax.heads)
-    if queries is not None and are_features(shape, queries, inputs.given):
-        return axis, OF_FEATURES
-    return axis, softmax.unknown or axis.unknown or softmax.refusal
-
-
-def _values_by_head(values: Tensor | None, axis: HeadAxis, sizes: tuple[int, int, int, int]) -> Tensor | None:
-    """(B, H, S, D), or with fewer heads that are shared, where the values have the axes of the weights."""
-    B, H, _, S = sizes
-    if values is None or values.dim() < 3 or values.shape[-2] != S:
-        return None
-    if values.dim() == 3 and values.shape[0] == B * H and not axis.reorders:
-        return values.view(*(axis.split or (B, H)), *values.shape[1:])
-    by_head = values if values.dim() == 4 and axis.split is None and not axis.reorders else axis.apply(values)
-    return by_head if by_head.shape[0] == B and H % by_head.shape[1] == 0 else None
-
-
-def report_softmax(interceptor: Interceptor, softmax: TrackedSoftmax, product: WeightedProduct) -> Tensor:
-    """A softmax was multiplied with values."""
-    if interceptor.is_vmapped():
-        return product.out
-    axis, unknown = _find_heads(interceptor, softmax)
-    if unknown:
-        interceptor.refuse(unknown)
-    if unknown or axis is None:
-        return product.out
-    own, basis = softmax.as_own(axis, interceptor.softmaxes.masks)
-    with functorch.off():
-        marks = fingerprint_of_values(functorch.plain(product.values), own.sizes)
-    call = WatchedCall(own, Origin(fingerprint=marks, basis=basis))
-    edit, out = interceptor.edit_of(call, interceptor.edits()), product.out
-    if edit is None and not interceptor.needs_contexts:
-        interceptor.report(call)
-        return out
-    verb = "cut" if edit else "follow"
-    with OwnComputation(interceptor, call.device.type), interceptor.errors_naming_the_module(verb):
-        rows = product.rows(softmax, axis)
-        if edit is not None:
-            interceptor.weight_uses.confirm(softmax, interceptor.module_name())
-            if edit.removed is not None:
-                own, out = tracked_softmax.without_edges(edit, own, softmax, product, rows, axis)
-            if edit.replaced:
-                own, out = tracked_softmax.with_other_edges(edit, own, softmax, product, rows, axis)
-            call = changed(call, attention=own)
-            out = product.with_context(out, rows, edit.replace_heads(product.context(out, rows)))
-        context = product.context(out, rows)
-        if edit is not None:
-            interceptor.prove_order(axis, context)
-    interceptor.report(call, None, context, _values_by_head(product.values, axis, own.sizes))
-    return out

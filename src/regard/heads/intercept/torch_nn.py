@@ -22,7 +22,7 @@ from regard.heads.calls.call import Args, Kwargs, Origin, WatchedCall
 from regard.heads.intercept.paths import PATCHES, Patch, active_interceptor, handles
 
 if TYPE_CHECKING:
-    from regard.heads.intercept.intercept import Interceptor
+    from regard.heads.intercept.interceptor import Interceptor
 
 # The methods that decide whether a subclass still takes the fast path.
 FAST_PATHS = {

@@ -22,6 +22,7 @@ from regard.heads.calls.basis import FROM_CALL, Basis, Fact, How, assumed
 from regard.heads.calls.call import Args, Kwargs, OwnWeights, changed
 from regard.heads.calls.edits import CallEdit
 from regard.heads.calls.head_axis import HeadAxis
+from regard.heads.calls.lineage import LineageStep
 from regard.heads.calls.score_origin import Memory
 from regard.heads.calls.visibility import MasksOfScores
 from regard.heads.calls.wiring import version_of
@@ -31,7 +32,8 @@ DIVIDE = ("div", "div_", "divide", "divide_", "true_divide", "__truediv__", "__i
 NEAR = 1e-2  # how far from 1 the sum of a row may be: weights of 16 bits are rounded
 
 
-def _identity(tensor: Tensor) -> Tensor:
+def identity(tensor: Tensor) -> Tensor:
+    """The same tensor."""
     return tensor
 
 
@@ -42,7 +44,7 @@ class SoftmaxSource:
     scores: Tensor
     version: int  # of the scores, which the model must not write over meanwhile
     run: Callable[[Tensor], Tensor]  # the model's own softmax
-    take: Callable[[Tensor], Tensor] = _identity  # the part of the result that is multiplied with these values
+    take: Callable[[Tensor], Tensor] = identity  # the part of the result that is multiplied with these values
 
     def part(self, parts_of: Callable[[Tensor], tuple[Tensor, ...]], i: int) -> SoftmaxSource:
         """That of one of the parts that the result is split into."""
@@ -69,8 +71,8 @@ class TrackedSoftmax:
     weights: Tensor  # with the axes of the softmax; not the model's own tensor object, which must remain free to die
     visible: Tensor | None = None  # (…, T, S): the keys that each query may see, by its scores; None: all of them
     hidden_by_zero: bool = False  # what the model hid after the softmax is not known, other than by weights of 0
-    restore: Callable[[Tensor], Tensor] = _identity  # from the axes of the model's tensor to those of the softmax
-    transposed: bool = False  # the model's tensor has keys before queries, to be multiplied from the right
+    restore: Callable[[Tensor], Tensor] = identity  # from the axes of the model's tensor to those of the softmax
+    keys: int = -1  # the axis of the model's tensor that holds them; −2: it is to be multiplied from the right
     heads: tuple[int, int] | None = None  # (B, H), once the model has viewed its tensor with these axes
     after_dropout: bool = False  # the model's tensor has been through dropout; the weights have not
     unknown: str = ""  # why the weights cannot be derived any more
@@ -80,36 +82,39 @@ class TrackedSoftmax:
     queries: Memory | None = None  # those of its scores; None where its scores are no product of queries and keys
     columns: int = 0  # of the softmax, where this is a part of them
     changed: bool = False  # the weights are not what the softmax returned
+    step: LineageStep | None = None  # how its scores were made, with the axes of the weights before `restore`
     one_query: bool = False  # (N, S) was multiplied as (N, 1, S): N texts of one query, or N tokens that mix experts
+
+    @property
+    def transposed(self) -> bool:
+        """Does the model's tensor have keys before queries?"""
+        return self.keys == -2
 
     @property
     def has_own_axes(self) -> bool:
         """Does the model's tensor have the axes of the softmax?"""
-        return self.restore is _identity
+        return self.restore is identity
 
     def overwritten(self, tensor: Tensor, shape: torch.Size) -> TrackedSoftmax:
         """The weights are what the tensor holds now. `shape`: the model's tensor before that."""
         if tensor.shape == shape:
             return replace(self, weights=self.restore(tensor.detach()), changed=True)
-        return replace(self, weights=tensor.detach(), restore=_identity, changed=True)
+        return replace(self, weights=tensor.detach(), restore=identity, changed=True)
 
     def reshaped(self, before: Tensor, after: Tensor) -> TrackedSoftmax:
         """The model's tensor has another shape or dtype."""
         if after.shape == before.shape:
             return self
         if after.numel() != before.numel():
-            return replace(self, restore=_identity)
+            return replace(self, restore=identity)
         restore, shape = self.restore, before.shape
         return replace(self, restore=lambda t: restore(t.reshape(shape)))
 
-    def permuted(self, order: list[int]) -> TrackedSoftmax | None:
-        """The model's tensor has its axes in another order; None where keys are not among the last two any more."""
-        last = len(order) - 1
-        keys = order.index(last - self.transposed)
-        if keys < last - 1:
-            return None
-        restore, inverse = self.restore, [order.index(axis) for axis in range(len(order))]
-        return replace(self, restore=lambda t: restore(t.permute(inverse)), transposed=keys < last)
+    def permuted(self, order: list[int]) -> TrackedSoftmax:
+        """The model's tensor has its axes in another order."""
+        axes = len(order)
+        restore, inverse = self.restore, [order.index(axis) for axis in range(axes)]
+        return replace(self, restore=lambda t: restore(t.permute(inverse)), keys=order.index(axes + self.keys) - axes)
 
     def dropped(self, in_place: bool) -> TrackedSoftmax:
         """The model's tensor goes through dropout."""
@@ -258,7 +263,7 @@ class WeightedProduct:
 
     def rows(self, softmax: TrackedSoftmax, axis: HeadAxis) -> Tensor:
         """(B, H, T): the number of each head's rows among all rows of the weights, (… · T)."""
-        if self.refusal or self.order is None:
+        if self.refusal or self.order is None or softmax.keys < -2:
             raise ValueError(self.refusal or "its product sums over heads or queries")
         shape = self.tensor.mT.shape if softmax.transposed else self.tensor.shape
         numbers = torch.arange(shape[:-1].numel(), device=self.tensor.device).view(*shape[:-1], 1).expand(shape)
@@ -321,18 +326,21 @@ def of_einsum(
     tensor: Tensor,
     term: str,
     result: str,
-    transposed: bool,
+    keys: int,
     out: Tensor,
     other: tuple[str, Tensor] | None = None,
 ) -> WeightedProduct:
-    """By einsum: term, result: axes of the weights and of the result; other: the axes of the values, and the values."""
-    rows = term[:-2] + (term[-1] if transposed else term[-2])
+    """By einsum: term, result: axes of the weights and of the result; keys: that of the weights that is summed over;
+    other: the axes of the values, and the values.
+    """
+    key = term[keys]
+    rows = term.replace(key, "")
     order = None
     if "." not in term + result:
         order = _order_of_axes(rows, result, 0)
     elif term.startswith("...") and result.startswith("...") and "." not in result[3:]:
         order = _order_of_axes(rows[3:], result[3:], out.dim() - len(result[3:]))
-    values = None if other is None else _values_of_einsum(*other, rows, term[-2 if transposed else -1])
+    values = None if other is None else _values_of_einsum(*other, rows, key)
     return WeightedProduct(tensor, out, partial(run_with_other, function, args, kwargs, tensor), order, values=values)
 
 

@@ -18,16 +18,21 @@ from torch import Tensor, nn
 
 from regard.attention.call import QK
 from regard.attention.masks import Mask
+from regard.heads.calls.basis import FROM_CALL, Fact, assumed
 from regard.heads.calls.call import Args, Kwargs, WatchedCall, changed, names_in_short
 from regard.heads.calls.edits import Editor, LayerEdit, PlacedEdit
 from regard.heads.calls.head_axis import declared_heads
 from regard.heads.inputs.model_inputs import InputTracker
 from regard.heads.inputs.module_call import ModuleCall
 from regard.heads.inputs.positions import whole_text
+from regard.heads.intercept.joined_calls import Piece, joined
 
 Callback = Callable[[int, int, WatchedCall], None]  # (forward, layer, call)
 Dropped = Callable[[int, int], None]  # (forward, layer): calls of this forward, from this layer on, count for nothing
 IN_PIECES = "it is computed in pieces, which are not joined"
+TWICE = "its weights are multiplied with a second tensor, and that product is not followed"
+WRITTEN_OVER = "its tensors are written over before all of its heads or texts are computed"
+IN_CALLS = "its heads or texts are computed one after the other"
 MODULES_AROUND = 3  # how many modules are asked for their number of heads, from the innermost on
 WRAPPERS = {"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"}  # submodule names that torch inserts
 LEAVES = {
@@ -96,6 +101,20 @@ class WatchedModel:
             self._heads[innermost] = declared_heads(call.module for call in self.calls[: -MODULES_AROUND - 1 : -1])
         return self._heads[innermost]
 
+    def fact_of_heads(self, heads: int) -> Fact:
+        """How the number of heads is known: a module of one head, in a list of such, may be one head of a layer."""
+        call = self.calls[-1]
+        outer, (path, _, number) = call.outer, call.name.rpartition(".")
+        if heads > 1 or outer is None or not number.isdigit() or not (call.args and outer.args):
+            return FROM_CALL
+        beside = outer.module
+        for name in path[len(outer.name) :].strip(".").split("."):
+            beside = getattr(beside, name, beside)
+        alike = sum(type(one) is type(call.module) for one in beside.children())
+        if alike < 2 or call.args[0] is not outer.args[0]:
+            return FROM_CALL
+        return assumed(f"a layer of one head; {alike} modules of its kind may be heads of one layer")
+
     @property
     def needs_calls(self) -> bool:
         """Must it know every call, also those that its cut does not change?"""
@@ -124,6 +143,7 @@ class WatchedModel:
         """The innermost module raised an error: its attention calls so far are not reported."""
         self.forwards.failed += len(self.calls) == 1
         self.calls[-1].pieces.clear()
+        self.calls[-1].parts.clear()
         first = self.calls[-1].first_layer
         if self.dropped is not None and len(self.layers) > first:
             self.dropped(self.forwards.count - 1, first)
@@ -133,9 +153,23 @@ class WatchedModel:
 
     def leave(self, output: Any) -> None:
         """The innermost module is done, and returned this; None after an error."""
+        if self.calls[-1].parts:
+            self._report_parts(self.calls[-1])
         if self.calls[-1].pieces:
             self._report_pieces(self.calls[-1])
         self.inputs.leave(output)
+
+    def _report_parts(self, call: ModuleCall) -> None:
+        """Calls that may be parts of one attention, such as a loop over heads, are reported as one, where they are."""
+        parts, call.parts = call.parts, []
+        if [_version(part) for part, _, _ in parts] != call.versions:
+            self.refuse(WRITTEN_OVER)
+            return
+        pieces = joined([Piece(*part) for part in parts])
+        if call.is_cut and len(pieces) < len(parts):
+            self.uncuttable = f"cannot cut the attention in {self._name('') or 'the model itself'}: {IN_CALLS}"
+        for piece in pieces:
+            self.report(piece.call.with_origin(part=None), piece.removed, piece.context)
 
     def _report_pieces(self, call: ModuleCall) -> None:
         """One call with some rows of the module's text is reported; several are the pieces of one attention."""
@@ -169,7 +203,9 @@ class WatchedModel:
         said = {}
         for reason, names in self.refused.items():
             where = names_in_short([name or "the model itself" for name in names])
-            said[reason] = f"the attention in {where} is not reported: {reason}"
+            said[reason] = (
+                f"the attention in {where} is {'reported in part' if reason is TWICE else 'not reported'}: {reason}"
+            )
         return said
 
     def edit(self, part: str) -> LayerEdit | None:
@@ -179,6 +215,13 @@ class WatchedModel:
         name, layers = self._name(part), self.forwards.layers
         return self.editor.at(layers.get((name, self.times[name]), len(layers)))
 
+    @property
+    def cut_last(self) -> bool:
+        """Does its cut change the last attention call of the module that runs?"""
+        name = self._name("")
+        layer = self.forwards.layers.get((name, self.times[name] - 1))
+        return self.editor is not None and layer is not None and self.editor.at(layer) is not None
+
     def place(self, edit: LayerEdit, call: WatchedCall) -> PlacedEdit:
         """The edit with the call, annotated."""
         name = self._name(call.origin.module)
@@ -187,18 +230,27 @@ class WatchedModel:
                 raise ValueError(_in_part(name, reason))
         self.cut.add(name)
         call = self.inputs.annotate(call, name)
-        if not self.inputs.is_whole(call):
+        is_part = call.origin.part is not None
+        if is_part and any(head >= call.sizes[1] for head in edit.values):
+            raise ValueError(f"cannot cut the attention in {name or 'the model itself'}: {IN_CALLS}")
+        if is_part or not self.inputs.is_whole(call):
             self.calls[-1].is_cut = True
         return PlacedEdit(edit, call, self.inputs.positions(call))
 
     def may_be_piece(self, query: Tensor) -> bool:
-        """May a call of SDPA have other queries than the tokens that its module was given?"""
+        """May a call of SDPA have other queries than the tokens that its module was given, or be one of several?"""
         given = self.inputs.given
-        return not query.is_nested and bool(given.shape) and given.texts_of(query.shape[-2]) is None
+        if query.is_nested or not given.shape:
+            return False
+        return query.dim() != 4 or query.shape[1] == 1 or given.texts_of(query.shape[-2]) != query.shape[0]
 
     def report(self, call: WatchedCall, removed: Mask | None, context: Tensor | None) -> None:
         """Pass an attention call to the callback, without the removed edges."""
         name = self._name(call.origin.module)
+        if call.origin.part is not None:
+            self.calls[-1].parts.append((call, removed, context))
+            self.calls[-1].versions.append(_version(call))
+            return
         if self.needs_calls or not whole_text(call, self.inputs.given):
             call = self.inputs.annotate(call, name)  # also notes that keys are cached, which tells positions later
             if not self.inputs.is_whole(call):
@@ -232,6 +284,13 @@ class WatchedModel:
 def _in_part(name: str, reason: str) -> str:
     where = name or "the model itself"
     return f"cannot cut the attention in {where}, as a part of it is not understood: {reason}"
+
+
+def _version(call: WatchedCall) -> int:
+    """How often the model has written over the tensors of a call."""
+    held = call.attention
+    tensors = (held.q, held.k) if isinstance(held, QK) else (held.weights,)
+    return sum(0 if t.is_inference() else t._version for t in tensors)
 
 
 def is_leaf(module: nn.Module) -> bool:
