@@ -6,10 +6,7 @@ the sizes contradict. With a key/value cache, the ids of earlier calls come befo
 
 from __future__ import annotations
 
-import inspect
-import re
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -22,7 +19,18 @@ from regard.heads.calls.call import Args, Kwargs, OwnWeights, TextIds, WatchedCa
 from regard.heads.calls.edits import Positions
 from regard.heads.calls.same_keys import fingerprint_of
 from regard.heads.inputs.cached_texts import CachedTexts, text_read, total_length, without_unused_slots
-from regard.heads.inputs.module_call import NO_SOURCE, CallInputs, Given, KeySource, ModuleCall, is_self_attention
+from regard.heads.inputs.lineage import Lineages, Relation
+from regard.heads.inputs.module_call import (
+    CROSS_ATTENTION,
+    NO_SOURCE,
+    CallInputs,
+    Given,
+    KeySource,
+    ModuleCall,
+    is_self_attention,
+    named_cross_attention,
+    positional_names,
+)
 from regard.heads.inputs.padded_queries import hides_keys, in_blocks, last_queries, real_queries
 from regard.heads.inputs.positions import has_length, positions_of, whole_text
 from regard.heads.inputs.user_texts import Given as GivenTexts
@@ -34,8 +42,6 @@ from regard.support.vocabulary import ENCODER_STATES, IDS, KEY_PADDING, KEY_PADD
 
 INPUT_NAMES = {*IDS, "attention_mask", "inputs_embeds", *KEY_PADDING_OF_MODEL}
 TELLING = {*INPUT_NAMES, KEY_PADDING, ENCODER_STATES}  # arguments that say something of inputs
-CROSS_ATTENTION = re.compile(r"cross|encoder_att|enc_?dec|multihead_attn|attn2", re.IGNORECASE)  # names of modules
-INSIDE_CROSS_ATTENTION = re.compile(r"cross_?att(?!.*self_?att)", re.IGNORECASE)  # anywhere in the name
 ID_DEPTH = 3  # how deep in the model unnamed ids are looked for: inspecting every tensor would take too long
 
 
@@ -52,6 +58,7 @@ class InputTracker:
         self.leading_sizes: tuple[int, ...] = ()  # the first two sizes of the model's first tensor argument
         self.unmatched: set[tuple[int, int, int]] = set()  # (B, T, S) of the calls while some were unused
         self.modules: set[str] = set()  # their modules
+        self.lineages: Lineages | None = None  # of this forward, where lengths may be mistaken
 
     def enter(self, module: nn.Module, args: Args, kwargs: Kwargs, name: str = "") -> None:
         if not self.calls:
@@ -88,20 +95,29 @@ class InputTracker:
     def annotate(self, call: WatchedCall, module: str) -> WatchedCall:
         """The call with its module, token ids and padding, as far as they are known."""
         inputs = self._innermost_inputs()
-        call, ids = self._with_own_ids(call, inputs, module)
-        token_fact = FROM_CALL if ids is not None else call.origin.basis.tokens
+        relation, of_text = self._relations(inputs)
+        call, ids = self._with_own_ids(call, inputs, module, relation, of_text)
+        token_fact = call.origin.basis.tokens
+        if ids is not None:
+            is_proven = of_text is not Relation.UNKNOWN and (relation is not Relation.UNKNOWN or inputs.is_cached)
+            token_fact = FROM_CALL if is_proven else assumed("the ids are those of this text, as their length is")
         if call.origin.across:
-            call = self._with_both_texts(call, inputs)
+            call = self._with_both_texts(call, inputs, of_text)
         elif self.tokens and inputs.source_length != call.sizes[3]:
-            call, token_fact = self.tokens.bound_to(call, token_fact, self.arguments, self._of_image)
-        own, outer = self._sources()
-        is_known = (call.origin.tokens is not None or inputs.is_cached) and not (own.twin and inputs.is_ambiguous)
-        positions = positions_of(call, self.given, is_known, own, outer)
+            of_other = self._of_image or of_text is Relation.OTHER
+            call, token_fact = self.tokens.bound_to(call, token_fact, self.arguments, of_other, self._may_be_several)
+        own, outer = self._sources() if relation is not Relation.SAME else (NO_SOURCE, NO_SOURCE)
+        if self.lineages is not None and self.lineages.adds_a_text:
+            own = KeySource("followed", call.sizes[3])
+        is_cached = inputs.is_cached and (not self.given.keys or call.sizes[3] in self.given.keys)
+        is_known = (call.origin.tokens is not None and token_fact == FROM_CALL) or is_cached
+        is_known = is_known and not (own.twin and inputs.is_ambiguous)
+        positions = positions_of(call, self.given, is_known, own, outer, relation)
         if positions.how is How.UNKNOWN and call.origin.tokens is not None:
             call, token_fact = call.with_origin(tokens=None), unknown("where queries stand among keys is not known")
         padding = call.origin.basis.padding
         if call.origin.real is None:
-            call, padding = self._with_padding(call, inputs)
+            call, padding = self._with_padding(call, inputs, relation, of_text)
         if self.tokens.unused or self.padding.unused:
             B, _, T, S = call.sizes
             self.unmatched.add((B, T, S))
@@ -113,14 +129,44 @@ class InputTracker:
         basis = Basis(call.origin.basis.weights, call.origin.basis.heads, positions, padding, token_fact)
         return call.with_origin(basis=basis) if basis != call.origin.basis else call
 
-    def _with_own_ids(self, call: WatchedCall, inputs: CallInputs, module: str) -> tuple[WatchedCall, Tensor | None]:
-        """The call with its module, and with the ids that the model was called with, where they are of its keys."""
+    def _relations(self, inputs: CallInputs) -> tuple[Relation | None, Relation | None]:
+        """Do the keys of the call have the tokens of its queries, and do the queries have those of this text?
+
+        None where tensors are not followed, as there is only one text.
+        """
+        lineages = self.lineages
+        if lineages is None:
+            return None, None
+        queries, keys = lineages.asked
+        of_text = None if inputs.lineage is None else lineages.relation(queries, inputs.lineage)
+        return lineages.relation(queries, keys), of_text
+
+    def _may_be_several(self, count: int) -> bool:
+        """May more than one argument of the model be so many tokens?"""
+        roots = () if self.lineages is None else self.lineages.roots
+        return sum(root.dim() > 3 or has_length(root, count) for root in roots) > 1
+
+    def _with_own_ids(
+        self,
+        call: WatchedCall,
+        inputs: CallInputs,
+        module: str,
+        relation: Relation | None = None,
+        of_text: Relation | None = None,
+    ) -> tuple[WatchedCall, Tensor | None]:
+        """The call with its module, and with the ids that the model was called with, where they are of its keys.
+
+        relation, of_text: as _relations() gives them.
+        """
         B, _, T, S = call.sizes
-        used, is_own = call, inputs.ids is not None and inputs.length == T and not self._of_image
+        used, is_own = call, inputs.ids is not None and inputs.length == T and of_text is not Relation.OTHER
+        is_own = is_own and (of_text is Relation.SAME or not self._of_image)
         if is_own:
             used = self._look_up(inputs, call, module) if inputs.layer is None else call
             used = without_unused_slots(used, inputs.past_length(B) + T)
-        across = self._is_cross_attention(module, inputs, T, S, inputs.past_length(B))
+        across = relation is Relation.OTHER
+        if not across and (relation is not Relation.SAME or T != S):
+            across = self._is_cross_attention(module, inputs, T, S, inputs.past_length(B))
         ids = None
         if is_own and not across:
             call, ids = used, _token_ids(inputs, used)
@@ -147,17 +193,26 @@ class InputTracker:
         """Was a module that runs called with so many tokens, so that as many keys may be tokens?"""
         return any(has_length(value, count) for call in self.calls for value in call.arguments)
 
-    def _with_padding(self, call: WatchedCall, inputs: CallInputs) -> tuple[WatchedCall, Fact]:
-        """The call with its padded queries, and how they are known."""
+    def _with_padding(
+        self, call: WatchedCall, inputs: CallInputs, relation: Relation | None, of_text: Relation | None
+    ) -> tuple[WatchedCall, Fact]:
+        """The call with its padded queries, and how they are known; relation, of_text: as _relations() gives them."""
+        by_length = assumed("the padding mask is that of this text, as its length is")
         if self.padding and self.padding.part(call.origin.module) is not None:
-            real = self.padding.real(call, self._of_image)
+            real = self.padding.real(call, self._of_image or of_text is Relation.OTHER)
             if real is not None or self.padding.by_name:
-                return call.with_origin(real=real), FROM_CALL
-        real = self._real_queries(inputs, call)
+                is_proven = real is None or self.padding.by_name or not self._may_be_several(real.shape[1])
+                return call.with_origin(real=real), FROM_CALL if is_proven else by_length
+        given = inputs.real if of_text is not Relation.OTHER else None
+        real = None if given is None else last_queries(given, inputs.length, call)
         if real is not None:
-            return call.with_origin(real=real), FROM_CALL if inputs.real is not None else FROM_MASK
-        if inputs.real is not None and not self.is_whole(call) and not bool(inputs.real.all()):
-            if (real := in_blocks(inputs.real, call)) is None:
+            is_proven = of_text is not Relation.UNKNOWN or bool(real.all())
+            return call.with_origin(real=real), FROM_CALL if is_proven else by_length
+        real = self._real_by_mask(inputs, call, relation)
+        if real is not None:
+            return call.with_origin(real=real), FROM_CALL if given is not None else FROM_MASK
+        if given is not None and not self.is_whole(call) and not bool(given.all()):
+            if (real := in_blocks(given, call)) is None:
                 return call, unknown("the padding mask is of the text, not of these queries")
             fact = assumed(f"the text is in blocks of {call.sizes[2]} tokens, in their order")
             return call.with_origin(real=real), fact
@@ -184,11 +239,11 @@ class InputTracker:
         first_key = max(0, past + T - (S - call.origin.extra))  # above 0 where a cache keeps the last keys only
         return Positions(call.shift + first_key, first_key)
 
-    def _with_both_texts(self, call: WatchedCall, inputs: CallInputs) -> WatchedCall:
+    def _with_both_texts(self, call: WatchedCall, inputs: CallInputs, of_text: Relation | None) -> WatchedCall:
         """Cross-attention with the texts of its queries and of its keys, as far as they are known."""
         B, _, T, S = call.sizes
         queries = None
-        if inputs.ids is not None and inputs.length == T and not inputs.is_ambiguous:
+        if inputs.ids is not None and inputs.length == T and of_text in (None, Relation.SAME) and not inputs.is_ambiguous:
             queries = for_batch(inputs.ids, B)
         source = next((call.source for call in reversed(self.calls) if call.source.name), NO_SOURCE)
         keys = self.encoder_texts.of(source.states)
@@ -210,26 +265,54 @@ class InputTracker:
         may_receive_ids = args and module._modules and len(self.calls) < ID_DEPTH and not self._told
         is_read = arguments or not self.calls or may_receive_ids
         inputs = _read_inputs(arguments, args) if is_read else None
-        states = kwargs.get(ENCODER_STATES)
-        source_length = states.shape[1] if isinstance(states, Tensor) and states.dim() == 3 else None
+        source_length = self._source_length(args, kwargs)
         if inputs is None:
             starts_decoder = bool(source_length) and outer.source_length is None
             if not starts_decoder and not isinstance(module, nn.TransformerDecoder):
                 return None
             inputs = CallInputs()  # a decoder does not read the text of its encoder; its own is unknown
+        self._find_lineage(inputs, arguments, args, kwargs)
         embedded = arguments.get("inputs_embeds")
         if embedded is None or (outer.ids is not None and embedded.shape[:2] == outer.ids.shape):
-            inputs.inherit_ids(outer)
+            if self.lineages is None or inputs.lineage is None or outer.lineage is None:
+                inputs.inherit_ids(outer)
+            elif self.lineages.relation(inputs.lineage, outer.lineage) is not Relation.OTHER:
+                inputs.inherit_ids(outer)
         inputs.source_length = source_length
         inputs.total = total_length(kwargs, inputs.length, inputs.real)
         return inputs
+
+    def _source_length(self, args: Args, kwargs: Kwargs) -> int | None:
+        """How long the text is that a module is given as that of its encoder, unless it is the module's own."""
+        states = kwargs.get(ENCODER_STATES)
+        if not isinstance(states, Tensor) or states.dim() != 3:
+            return None
+        others = (*args, *(value for name, value in kwargs.items() if name != ENCODER_STATES))
+        own = next((value for value in others if isinstance(value, Tensor) and value.dim() == 3), None)
+        is_own = own is states or (own is not None and self._relation(own, states) is Relation.SAME)
+        return None if is_own else states.shape[1]
+
+    def _relation(self, one: Tensor, other: Tensor) -> Relation | None:
+        lineages = self.lineages
+        return None if lineages is None else lineages.relation(lineages.of(one), lineages.of(other))
+
+    def _find_lineage(self, inputs: CallInputs, arguments: dict[str, Any], args: Args, kwargs: Kwargs) -> None:
+        """Remember where the rows of the text come from that a module reads: by its ids, or by its first tensor."""
+        if self.lineages is None:
+            return
+        values = (*(arguments.get(name) for name in IDS), *args[:1]) if inputs.ids is not None else ()
+        ids = next((value for value in values if _holds_integers(value)), None)
+        states = (arguments.get("inputs_embeds"), *args, *kwargs.values())
+        first = next((t for t in states if isinstance(t, Tensor) and t.dim() > 2 and t.is_floating_point()), None)
+        text = ids if ids is not None else first
+        inputs.lineage = None if text is None else self.lineages.of(text)
 
     def _input_arguments(self, module: nn.Module, args: Args, kwargs: Kwargs) -> dict[str, Any]:
         """The arguments that may describe the inputs, by name."""
         if self.calls:  # finding the names of positional arguments takes too long for every module
             arguments = {name: value for name, value in kwargs.items() if name in INPUT_NAMES}
         else:
-            names = _positional_names(getattr(module.forward, "__func__", module.forward)) if args else ()
+            names = positional_names(module) if args else ()
             arguments = {**dict(zip(names, args, strict=False)), **kwargs}
         if KEY_PADDING in kwargs and is_self_attention(args, kwargs):
             arguments[KEY_PADDING_OF_MODEL[0]] = kwargs[KEY_PADDING]
@@ -247,20 +330,19 @@ class InputTracker:
         if inputs.source_length == S and (S not in own_lengths or CROSS_ATTENTION.search(module)):
             return True
         own, outer = self._sources()
-        named = _named_cross_attention(module)
+        named = named_cross_attention(module)
         if own.name:
             return own.length == S and (own.name in KEY_SOURCES or T != S or named is not None)
         if named is not None and named != "multihead_attn":
             return True
         return outer.name == "context" and outer.length == S and S not in (T, past + T)
 
-    def _real_queries(self, inputs: CallInputs, call: WatchedCall) -> Tensor | None:
-        """(B, T), False = padding: from the model's arguments, or from the mask of the call."""
-        if inputs.real is not None and (real := last_queries(inputs.real, inputs.length, call)) is not None:
-            return real
+    def _real_by_mask(self, inputs: CallInputs, call: WatchedCall, relation: Relation | None) -> Tensor | None:
+        """(B, T), False = padding, from the mask of the call."""
         own, outer = self._sources()
         B, _, T, S = call.sizes
-        if call.origin.across or own.name or outer.name == "context" or inputs.source_length == S or not T == S > 0:
+        may_be_other = own.name or outer.name == "context" or inputs.source_length == S
+        if call.origin.across or not T == S > 0 or (may_be_other and relation is not Relation.SAME):
             return None  # the mask is of another text
         real = real_queries(call, lambda columns: any(hides_keys(call.arguments, columns) for call in self.calls))
         return None if real is None else for_batch(real.expand(-1, S), B)
@@ -310,23 +392,6 @@ def _read_padding(arguments: dict[str, Any]) -> Tensor | None:
         if isinstance(hidden, Tensor) and hidden.dim() == 2:
             real = ~hidden.detach() if hidden.dtype is torch.bool else may_see(hidden.detach())
     return real
-
-
-@lru_cache(maxsize=4096)
-def _named_cross_attention(module: str) -> str | None:
-    """The part of a module's name by which it is cross-attention."""
-    named = CROSS_ATTENTION.search(".".join(module.split(".")[-2:])) or INSIDE_CROSS_ATTENTION.search(module)
-    return None if named is None else named.group()
-
-
-@lru_cache(maxsize=64)
-def _positional_names(function: Any) -> tuple[str, ...]:
-    try:
-        parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        return ()
-    names = tuple(name for name, p in parameters.items() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
-    return names[1:] if names[:1] == ("self",) else names
 
 
 def _token_ids(inputs: CallInputs, call: WatchedCall) -> Tensor | None:

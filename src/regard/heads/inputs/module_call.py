@@ -5,9 +5,11 @@ Most modules contain no attention, so the arguments are read when an attention c
 
 from __future__ import annotations
 
+import inspect
 import math
+import re
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -16,9 +18,12 @@ from torch import Tensor, nn
 from regard.attention.layer import MultiHeadAttention
 from regard.attention.masks import Mask
 from regard.heads.calls.call import Args, Kwargs, WatchedCall
-from regard.heads.inputs.cached_texts import CachedText
+from regard.heads.inputs.cached_texts import CachedText, keys_with_cache
+from regard.heads.inputs.lineage import Lineage
 from regard.support.vocabulary import CACHES, KEY_SOURCES
 
+CROSS_ATTENTION = re.compile(r"cross|encoder_att|enc_?dec|multihead_attn|attn2", re.IGNORECASE)  # names of modules
+INSIDE_CROSS_ATTENTION = re.compile(r"cross_?att(?!.*self_?att)", re.IGNORECASE)  # anywhere in the name
 IMAGES = {"pixel_values", "pixel_values_videos", "images", "image"}
 
 
@@ -38,10 +43,14 @@ NO_SOURCE = KeySource()
 
 
 class Given(NamedTuple):
-    """What the module around a call was given: the shape of its first tensor, and whether there is a cache."""
+    """What the module around a call was given: the shape of its first tensor, and whether there is a cache.
+
+    keys: how many keys its queries have together with those of the cache, by the cache; none where that does not tell.
+    """
 
     shape: tuple[int, ...] = ()
     cached: bool = False
+    keys: tuple[int, ...] = ()
 
     def texts_of(self, T: int) -> int | None:
         """How many texts of T tokens this is; None where it is none.
@@ -76,6 +85,7 @@ class CallInputs:
     source_length: int | None = None  # length of the text that cross-attention reads
     is_ambiguous: bool = False  # there was a second argument of integers: perhaps the ids of another text
     is_cached: bool = False  # attention inside read the ids of earlier calls and of this one together
+    lineage: Lineage | None = None  # where the rows of this text come from, if that is followed
 
     def past_length(self, B: int) -> int:
         """How many ids of earlier calls may come before those of this one."""
@@ -107,6 +117,7 @@ class ModuleCall:
         self.module, self.args, self.kwargs, self.inputs, self.outer = module, args, kwargs, inputs, outer
         self.known: CallInputs | None = inputs if inputs is not None or outer is None else outer.known
         self.name = name
+        self.keys = keys_with_cache(module, args, kwargs) if kwargs else ()  # before the cache has the new ones
         # Calls with some rows of its text, the edges that a cut removed from each, and what its heads handed over.
         self.pieces: list[tuple[WatchedCall, Mask | None, Tensor | None]] = []
         self.is_refused = False  # a part of its attention is not reported
@@ -120,10 +131,11 @@ class ModuleCall:
     @cached_property
     def given(self) -> Given:
         """The shape of its first tensor, or of the one of the call around it; is there a cache in any of them?"""
-        own = given_to(self.args, self.kwargs)
+        own = given_to(self.args, self.kwargs)._replace(keys=self.keys)
         if self.outer is None:
             return own
-        return Given(own.shape or self.outer.given.shape, own.cached or self.outer.given.cached)
+        outer = self.outer.given
+        return Given(own.shape or outer.shape, own.cached or outer.cached, own.keys or outer.keys)
 
     @cached_property
     def of_image(self) -> bool:
@@ -141,7 +153,8 @@ def key_source(module: nn.Module, args: Args, kwargs: Kwargs) -> KeySource:
     if isinstance(module, MultiHeadAttention):
         sources["context"] = _argument(1, "source", args, kwargs)  # as other layers call it
     for name, states in sources.items():
-        if isinstance(states, Tensor) and states.dim() > 1 and not (args and states is args[0]):
+        own = (*args[:1], *(value for other, value in kwargs.items() if other != name))  # it may be the queries, too
+        if isinstance(states, Tensor) and states.dim() > 1 and not any(value is states for value in own):
             return KeySource(name, states.shape[-2], states)
     if isinstance(module, nn.MultiheadAttention) and not is_self_attention(args, kwargs):
         key = _argument(1, "key", args, kwargs)
@@ -195,3 +208,25 @@ def is_given_image(args: Args, kwargs: Kwargs) -> bool:
         return False
     _, channels, rows, columns = tensors[0].shape
     return channels in (1, 3) and rows == columns
+
+
+@lru_cache(maxsize=4096)
+def named_cross_attention(module: str) -> str | None:
+    """The part of a module's name by which it is cross-attention."""
+    named = CROSS_ATTENTION.search(".".join(module.split(".")[-2:])) or INSIDE_CROSS_ATTENTION.search(module)
+    return None if named is None else named.group()
+
+
+def positional_names(module: nn.Module) -> tuple[str, ...]:
+    """The names of the arguments of its forward."""
+    return _names_of(getattr(module.forward, "__func__", module.forward))
+
+
+@lru_cache(maxsize=64)
+def _names_of(function: Any) -> tuple[str, ...]:
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return ()
+    names = tuple(name for name, p in parameters.items() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
+    return names[1:] if names[:1] == ("self",) else names

@@ -16,6 +16,7 @@ from regard.heads.calls.basis import FROM_CALL, FROM_MASK, Fact, assumed, unknow
 from regard.heads.calls.call import WatchedCall
 from regard.heads.calls.score_origin import Memory
 from regard.heads.calls.visibility import is_counted_by_mask, row_tiles, visible_tile
+from regard.heads.inputs.lineage import Relation
 from regard.heads.inputs.module_call import NO_SOURCE, Given, KeySource
 
 OF_FEATURES = "its weights are between features, not between tokens"
@@ -51,11 +52,17 @@ def whole_text(call: WatchedCall, given: Given) -> bool:
 
 
 def positions_of(
-    call: WatchedCall, given: Given, is_known: bool, source: KeySource = NO_SOURCE, outer: KeySource = NO_SOURCE
+    call: WatchedCall,
+    given: Given,
+    is_known: bool,
+    source: KeySource = NO_SOURCE,
+    outer: KeySource = NO_SOURCE,
+    relation: Relation | None = None,
 ) -> Fact:
     """How the positions of queries among keys are known.
 
     is_known: from the token ids. source, outer: other texts that the module, and the one around it, were given.
+    relation: have queries and keys the same tokens, where tensors are followed?
     """
     B, _, T, S = call.sizes
     if call.origin.across or call.origin.extra or is_known:
@@ -67,13 +74,20 @@ def positions_of(
         if S == T and math.prod(given.shape[:-1]) == B * T:
             return assumed(f"queries and keys are the same {T} tokens, in {B} blocks")
         return unknown(f"{B} × {attend}, computed from an input of {' × '.join(map(str, given.shape))}")
-    if S == T or (S > T and given.cached):
+    if S == T:
+        by_length = assumed("queries and keys are the same text, as they are as many")
+        return by_length if relation is Relation.UNKNOWN else FROM_CALL
+    if S in given.keys:
         return FROM_CALL
     if S < T:
         return unknown(attend)
     if source.name or outer.name:
         return unknown(f"{attend}, which may be of two texts")
-    return FROM_MASK if _ends_on_diagonal(call) else assumed("the last query stands at the last key")
+    if _ends_on_diagonal(call):
+        return FROM_MASK
+    if given.cached and not given.keys:
+        return assumed("the last query stands at the last key; the cache does not say how many keys it has")
+    return unknown(attend)
 
 
 def _ends_on_diagonal(call: WatchedCall) -> bool:

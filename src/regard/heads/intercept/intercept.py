@@ -26,7 +26,9 @@ from regard.heads.calls.call import Args, Kwargs, WatchedCall
 from regard.heads.calls.edits import CallEdit, Editor, LayerEdit
 from regard.heads.calls.head_axis import HeadAxis, find_head_axis
 from regard.heads.calls.score_origin import Memory
+from regard.heads.inputs.lineage import Lineages, lineages_of
 from regard.heads.inputs.model_inputs import InputTracker
+from regard.heads.inputs.module_call import positional_names
 from regard.heads.inputs.user_texts import Given
 from regard.heads.intercept import flex, functorch, paths, regard_attention, sdpa, torch_nn  # noqa: F401  all paths
 from regard.heads.intercept.paths import AROUND_FORWARD, FunctionMode, OwnComputation, current_interceptor
@@ -107,6 +109,7 @@ class Interceptor:
         self.in_callback = False
         self.multihead: torch_nn.MultiheadShape | None = None  # inside F.multi_head_attention_forward
         self.pending: flex.FlexSinks | None = None  # a call that is not reported yet, as its weights may change
+        self.lineages: Lineages | None = None  # where the tensors of this forward come from, if there may be a doubt
         self.softmaxes = SoftmaxTracker(partial(report_softmax, self), lambda: self.running[0].calls[-1].name)
         self.mode = FunctionMode(self)
 
@@ -137,11 +140,14 @@ class Interceptor:
             else:
                 with self.mode_for(module):
                     output = original(module, *args, **kwargs)
+                if self.lineages is not None and isinstance(module, torch_nn.WITH_FAST_PATH):
+                    self.lineages.hand_on((*args, *kwargs.values()), output)
             return output
         finally:
             self._leave(entered, output)
             if is_outermost:
                 self.softmaxes.forget()
+                self.lineages = None
                 for model in entered if output is not None else ():
                     model.warn_of_refused()
 
@@ -163,7 +169,10 @@ class Interceptor:
             return original(module, *args, **kwargs)
         self.mode.set(on=False)
         try:
-            return original(module, *args, **kwargs)
+            output = original(module, *args, **kwargs)
+            if self.lineages is not None:
+                self.lineages.hand_on((*args, *kwargs.values()), output)
+            return output
         except RuntimeError as error:  # which the mode would explain
             if isinstance(module, nn.Linear):
                 first = (*args, *kwargs.values())[:1]
@@ -178,7 +187,13 @@ class Interceptor:
         with torch._C.DisableTorchFunction():  # every property of a tensor would pass through our own mode
             if functorch.is_active():
                 args, kwargs = functorch.plain_arguments(args, kwargs)
+            if not self.running:
+                may_cross = [model.may_cross for model in self.models if model.knows(module)]
+                if may_cross:
+                    names = positional_names(module) if args else ()
+                    self.lineages = lineages_of(names, args, kwargs, self._innermost_module, any(may_cross))
             for model in self.models:
+                model.inputs.lineages = self.lineages
                 if model.enter(module, args, kwargs):
                     entered.append(model)
                     if len(model.calls) == 1:
@@ -296,6 +311,8 @@ class Interceptor:
         """Report the call that waits for it, with what became of its output since then."""
         pending, self.pending = self.pending, None
         if pending is not None:
+            if self.lineages is not None and pending.asked is not None:
+                self.lineages.asked = pending.asked
             self.refuse(pending.unknown) if pending.unknown else self.report(pending.call)
 
     @contextmanager
@@ -305,6 +322,9 @@ class Interceptor:
             yield
         except (ValueError, RuntimeError, TypeError, IndexError) as error:
             raise ValueError(f"cannot {verb} the attention in {self._module_name()}: {error}") from error
+
+    def _innermost_module(self) -> nn.Module:
+        return self.running[0].calls[-1].module
 
     def _module_name(self) -> str:
         return self.running[0].calls[-1].name or "the model itself"

@@ -22,7 +22,7 @@ from regard.heads.calls.call import Args, Kwargs, WatchedCall, changed, names_in
 from regard.heads.calls.edits import Editor, LayerEdit, PlacedEdit
 from regard.heads.calls.head_axis import declared_heads
 from regard.heads.inputs.model_inputs import InputTracker
-from regard.heads.inputs.module_call import ModuleCall
+from regard.heads.inputs.module_call import ModuleCall, named_cross_attention
 from regard.heads.inputs.positions import whole_text
 
 Callback = Callable[[int, int, WatchedCall], None]  # (forward, layer, call)
@@ -75,6 +75,8 @@ class WatchedModel:
         self.leaves = {key for key, (m, _) in self.names.items() if is_leaf(m)}
         self.callback, self.inputs, self.editor, self.contexts = callback, inputs, editor, contexts
         self.calls = inputs.calls
+        # Is there a name of cross-attention? What it is called with is followed, to know whether that is true.
+        self.may_cross = any(map(named_cross_attention, (name for _, name in self.names.values())))
         self.refused: dict[str, list[str]] = {}  # modules whose attention is not reported, by reason
         self.uncuttable = ""  # why a cut that was made was none
         self._warned: set[str] = set()
@@ -103,7 +105,7 @@ class WatchedModel:
 
     def enter(self, module: nn.Module, args: Args, kwargs: Kwargs) -> bool:
         """A module is called, in any model. Is it part of this one?"""
-        known = self.names.get(id(module)) or self.names.get(id(module._modules.get("_orig_mod")))  # compiled later
+        known = self.knows(module)
         if known is None:
             return False
         if not self.calls:
@@ -112,6 +114,10 @@ class WatchedModel:
             self.times.clear()
         self.inputs.enter(known[0], args, kwargs, known[1])
         return True
+
+    def knows(self, module: nn.Module) -> tuple[nn.Module, str] | None:
+        """The module and its name, if it is part of this model."""
+        return self.names.get(id(module)) or self.names.get(id(module._modules.get("_orig_mod")))  # compiled later
 
     def leave(self, output: Any) -> None:
         """The innermost module is done, and returned this; None after an error."""
