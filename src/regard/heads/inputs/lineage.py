@@ -57,7 +57,7 @@ class Lineage(NamedTuple):
     """Where the rows of a tensor come from; of scores and weights also where their columns do."""
 
     rows: frozenset[int] = frozenset()  # row spaces: row i of the tensor is row i of each of them
-    sources: frozenset[int] = frozenset()  # the arguments that they are computed from; none for constants
+    sources: frozenset[int] = frozenset()  # the first row spaces that they are made of: of arguments, or constants
     keys: Lineage | None = None
     length: int | None = None  # how many rows there are, where that is known
 
@@ -84,29 +84,30 @@ class Lineages:
         self._module = module
         self._known: dict[int, tuple[weakref.ref[Tensor], Lineage]] = {}
         self._spaces: dict[Hashable, int] = {}  # by what they are derived from
+        self._parts: dict[int, list[tuple[int, int, Lineage]]] = {}  # first row, rows and lineage of what was joined
         self._twice: set[int] = set()  # row spaces of arguments that were given under two names
         self.roots: list[Tensor] = []
         self.asked: Asked = (_LOST, _LOST)  # of the queries and keys of the attention that runs
         for name, tensor in arguments:
+            if _is_text(name, tensor):
+                if (before := self._known.get(id(tensor))) is not None:
+                    self._twice |= before[1].rows
+                    continue
+                self.roots.append(tensor)
+                space = frozenset({self._space(("argument", len(self.roots)))})
+                self._add(tensor, Lineage(space, space, None, tensor.shape[1] if tensor.dim() < 4 else None))
+        for name, tensor in arguments:
             if not _is_text(name, tensor):
                 self._add(tensor, self._constant(tensor))
-            elif (before := self._known.get(id(tensor))) is not None:
-                self._twice |= before[1].rows
-            else:
-                self.roots.append(tensor)
-                is_text = tensor.dim() == 2 or tensor.dim() == 3
-                rows = frozenset({self._space(("argument", len(self.roots)))})
-                length = tensor.shape[1] if is_text else None
-                self._add(tensor, Lineage(rows, frozenset({len(self.roots) - 1}), None, length))
 
     def relation(self, one: Lineage, other: Lineage) -> Relation:
         """Do two tensors have the same tokens?"""
         if one.rows & other.rows - self._twice:
             return Relation.SAME
-        sources = one.sources | other.sources
-        if not sources or LOST in sources or one.sources & other.sources:
+        mine, others = self._arguments(one), self._arguments(other)
+        if not (mine or others) or LOST in mine | others or one.sources & other.sources:
             return Relation.UNKNOWN
-        pairs = ((self.roots[a], self.roots[b]) for a in one.sources for b in other.sources)
+        pairs = ((self.roots[a], self.roots[b]) for a in mine for b in others)
         # Two arguments of one shape may be a text, and the same with its positions added.
         are_twins = any(a.shape == b.shape and a.is_floating_point() and b.is_floating_point() for a, b in pairs)
         return Relation.UNKNOWN if are_twins else Relation.OTHER
@@ -114,8 +115,12 @@ class Lineages:
     @property
     def adds_a_text(self) -> bool:
         """Are the keys of the attention that runs computed from an argument that its queries are not computed from?"""
-        queries, keys = self.asked
-        return bool(keys.sources - queries.sources - {LOST})
+        queries, keys = map(self._arguments, self.asked)
+        return bool(keys - queries - {LOST})
+
+    def _arguments(self, lineage: Lineage) -> frozenset[int]:
+        """The sources that are arguments of the model, or unknown; none of a constant."""
+        return frozenset(source for source in lineage.sources if source < len(self.roots))
 
     def of(self, tensor: Tensor) -> Lineage:
         """The lineage of a tensor: of a parameter or another tensor of the module that runs, that of a constant."""
@@ -157,19 +162,22 @@ class Lineages:
             return
         operands = [(t, self.of(t)) for t in tensors_among((*args, *kwargs.values()), longest=99)]
         for i, result in enumerate(results):
-            lineage = self._result(name, args, kwargs, operands, result, i)
+            if operands and (name in _SPLIT or (name == "__getitem__" and len(operands) == 1)):
+                lineage = self._part(operands[0][1], _slice(name, args, results, i, operands[0][1].length))
+            else:
+                lineage = self._result(name, args, kwargs, operands, result)
             self._add(result, lineage)
             in_place = operands and result is operands[0][0] and result._base is not None
             if in_place and not learned(result):  # a part of another tensor was written
                 self._add(result._base, self._written(self.of(result._base), lineage))
 
     def _result(
-        self, name: str, args: Args, kwargs: Kwargs, operands: list[tuple[Tensor, Lineage]], out: Tensor, i: int
+        self, name: str, args: Args, kwargs: Kwargs, operands: list[tuple[Tensor, Lineage]], out: Tensor
     ) -> Lineage:
         if name in _CONSTANT or not operands:
             return self._constant(out)
         first, others = operands[0][1], [lineage for _, lineage in operands[1:]]
-        if name in _FIRST or len(operands) == 1 and name not in (*_SPLIT, *_MOVE, "__getitem__", *_JOIN):
+        if name in _FIRST or (len(operands) == 1 and name not in _MOVE):
             return first
         if name in _PRODUCT or name == "einsum":
             (left, a), (right, b) = operands[-2:] if len(operands) > 1 else (operands[0], operands[0])
@@ -177,22 +185,17 @@ class Lineages:
         if name in _JOIN:
             return self._joined(name, args, kwargs, operands, out)
         if name in _WRITE:
-            is_whole = name == "__setitem__" and _keeps_rows(args[0], args[1], None)
-            return first.merged(others[-1]) if is_whole and others else self._written(first, *others[-1:])
+            is_whole = name == "__setitem__" and others and _sliced_rows(args[0], args[1], None) is None
+            return first.merged(others[-1]) if is_whole else self._written(first, *others[-1:])
         if name in ("copy_", "set_") and others and operands[1][0].shape == out.shape:
             return others[0]
         if name in _CHOOSE or (name == "__getitem__" and others):
-            if not first.sources:
+            if not self._arguments(first):
                 return others[-1]  # a table, and what was looked up in it
             return self._derived((name, *(lineage.rows for lineage in others)), first, *others)
-        if name == "__getitem__":
-            return first if _keeps_rows(args[0], args[1], first.length) else self._derived(str(args[1]), first)
-        if name in (*_SPLIT, *_MOVE):
-            tensor, at = operands[0][0], (str(args[1:]), str(kwargs), i)
-            is_last = tensor.shape[:-1] == out.shape[:-1] and (name not in _MOVE or name == "pad")
-            if is_last or (name in _SPLIT and not _moves_tokens(tensor, out, first.length)):
-                return first
-            return self._derived((name, *at), first)
+        if name in _MOVE:
+            is_last = name == "pad" and operands[0][0].shape[:-1] == out.shape[:-1]
+            return first if is_last else self._derived((name, str(args[1:]), str(kwargs)), first)
         return self._elementwise([(t, lineage) for t, lineage in operands if name != "where" or t is not args[0]], out)
 
     def _elementwise(self, operands: list[tuple[Tensor, Lineage]], out: Tensor) -> Lineage:
@@ -200,7 +203,7 @@ class Lineages:
         lineages = [lineage for _, lineage in operands if lineage.keys is not None]  # scores, and a mask or a bias
         if not lineages:
             count = out.numel()
-            of_arguments = [(t, lineage) for t, lineage in operands if lineage.sources]
+            of_arguments = [(t, lineage) for t, lineage in operands if self._arguments(lineage)]
             whole = [lineage for t, lineage in of_arguments if t.numel() == count]
             lineages = whole or [lineage for _, lineage in of_arguments or operands]
             if not whole and len(of_arguments) == 2 and out.dim() > 2:  # every row of one with every row of the other
@@ -210,17 +213,17 @@ class Lineages:
     def _product(self, left: Lineage, right: Lineage, is_batched: bool) -> Lineage:
         """A matrix product: of queries and keys, of weights and values, or with a learned matrix."""
         if left.keys is None and right.keys is None:
-            if not right.sources and left.sources:
+            if not self._arguments(right) and self._arguments(left):
                 return left
-            if not left.sources and not is_batched:
+            if not self._arguments(left) and not is_batched:
                 return right
             return left._replace(keys=right)
         if left.keys is not None and right.keys is not None:
             return left
         weights, values = (left, right) if left.keys is not None else (right, left)
-        if not values.sources and not values.rows & (weights.rows | weights.keys.rows):  # type: ignore[union-attr]
-            return weights
         queries, keys = weights._replace(keys=None), weights.keys or _LOST
+        if not self._arguments(values) and not values.rows & (queries.rows | keys.rows):  # heads are mixed
+            return weights
         if values.rows & keys.rows:
             return queries
         return keys if values.rows & queries.rows else queries if weights is left else values
@@ -237,19 +240,34 @@ class Lineages:
         shares = all(one.rows == lineages[0].rows for one in lineages)
         length = lineages[0].length
         if axis == out.dim() - 1 or (shares and (name == "stack" or length not in (None, parts[0][0].shape[axis]))):
-            of_arguments = [one for one in lineages if one.sources]
+            of_arguments = [one for one in lineages if self._arguments(one)]
             return _merged(of_arguments or lineages)
-        joined = self._derived(("cat", axis - out.dim(), *(one.rows for one in lineages)), *lineages)
+        joined = self._derived(("join", *(one.rows for one in lineages)), *lineages)
+        if name == "stack":
+            return joined
+        sizes = [t.shape[axis] for t, _ in parts]
+        starts = [sum(sizes[:i]) for i in range(len(sizes))]
+        self._parts[min(joined.rows)] = list(zip(starts, sizes, lineages, strict=True))
         return joined._replace(length=out.shape[axis])
+
+    def _part(self, lineage: Lineage, part: tuple[int, int, int] | None) -> Lineage:
+        """Some of the rows: those of a tensor that was joined with others, or new ones."""
+        if part is None:
+            return lineage
+        for space in lineage.rows:
+            for *at, joined in self._parts.get(space, ()):
+                if (*at, 1) == part:
+                    return joined
+        return self._derived(("part", part), lineage)._replace(length=part[1])
 
     def _written(self, into: Lineage, *values: Lineage) -> Lineage:
         """Some of the rows are written over: those of another argument take the place of tokens, as an image's do."""
-        sources = frozenset[int]().union(*(one.sources for one in values))
-        if not sources:
+        if not any(map(self._arguments, values)):
             return into
-        if into.sources and not into.sources & sources:
+        is_constant, sources = not self._arguments(into), frozenset[int]().union(*(one.sources for one in values))
+        if not is_constant and not into.sources & sources:
             return into._replace(sources=into.sources | sources)
-        return self._derived(("write", into.rows if into.sources else (), *(one.rows for one in values)), into, *values)
+        return self._derived(("write", () if is_constant else into.rows, *(one.rows for one in values)), into, *values)
 
     def _derived(self, how: Hashable, *parents: Lineage) -> Lineage:
         """New rows, the same wherever they are made of the same ones in the same way."""
@@ -260,7 +278,8 @@ class Lineages:
 
     def _constant(self, tensor: Tensor) -> Lineage:
         key = ("parameter", id(tensor)) if isinstance(tensor, nn.Parameter) else object()
-        return Lineage(frozenset({self._space(key)}))
+        space = frozenset({self._space(key)})
+        return Lineage(space, space)
 
     def _space(self, key: Hashable) -> int:
         return self._spaces.setdefault(key, len(self._spaces))
@@ -277,8 +296,21 @@ def _merged(lineages: Sequence[Lineage]) -> Lineage:
     return merged
 
 
-def _keeps_rows(tensor: Tensor, key: Any, length: int | None) -> bool:
-    """Does an index take all rows? One that picks a number from an axis, or some features, does."""
+def _slice(name: str, args: Args, results: Sequence[Tensor], i: int, length: int | None) -> tuple[int, int, int] | None:
+    """The first row, the number of rows and the step of the i-th result of slicing; None where it has all rows."""
+    tensor, part = args[0], results[i]
+    if name == "__getitem__":
+        sliced = _sliced_rows(tensor, args[1], length)
+        return None if sliced is None else (sliced.start, len(sliced), sliced.step)
+    axes = [axis for axis in range(tensor.dim()) if tensor.shape[axis] != part.shape[axis]]
+    if not axes or not _are_tokens(tensor, axes[0], length):
+        return None
+    before = sum(result.shape[axes[0]] for result in results[:i])
+    return (args[2] if name == "narrow" and len(args) > 2 else before), part.shape[axes[0]], 1
+
+
+def _sliced_rows(tensor: Tensor, key: Any, length: int | None) -> range | None:
+    """The tokens that an index takes, if not all."""
     keys = key if isinstance(key, tuple) else (key,)
     taken = sum(one is not None and one is not Ellipsis for one in keys)
     axis = 0
@@ -286,25 +318,20 @@ def _keeps_rows(tensor: Tensor, key: Any, length: int | None) -> bool:
         if one is Ellipsis:
             axis += tensor.dim() - taken
         elif one is not None:
-            if isinstance(one, slice) and one != slice(None) and _are_tokens(tensor, axis, length):
-                if len(range(*one.indices(tensor.shape[axis]))) < tensor.shape[axis] or (one.step or 1) < 0:
-                    return False
+            rows = range(*one.indices(tensor.shape[axis])) if isinstance(one, slice) else range(tensor.shape[axis])
+            if rows != range(tensor.shape[axis]) and _are_tokens(tensor, axis, length):
+                return rows
             axis += 1
-    return True
+    return None
 
 
 def _are_tokens(tensor: Tensor, axis: int, length: int | None) -> bool:
-    """May this axis be that of the tokens?"""
+    """May this axis be that of the tokens? The first one is of texts: two of them are not the same."""
     if tensor.dim() < 3:
         return tensor.shape[axis] == length
     if axis == tensor.dim() - 1:
         return False
     return axis == 0 or tensor.shape[axis] == length or (length is None and tensor.dim() == 3)
-
-
-def _moves_tokens(tensor: Tensor, part: Tensor, length: int | None) -> bool:
-    sizes = zip(tensor.shape, part.shape, strict=False)
-    return any(a != b and _are_tokens(tensor, axis, length) for axis, (a, b) in enumerate(sizes))
 
 
 def tensors_given(names: Sequence[str], args: Args, kwargs: Kwargs) -> Iterator[tuple[str, Tensor]]:
