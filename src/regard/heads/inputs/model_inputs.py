@@ -107,8 +107,8 @@ class InputTracker:
             of_other = self._of_image or of_text is Relation.OTHER
             call, token_fact = self.tokens.bound_to(call, token_fact, self.arguments, of_other, self._may_be_several)
         own, outer = self._sources() if relation is not Relation.SAME else (NO_SOURCE, NO_SOURCE)
-        if self.lineages is not None and self.lineages.adds_a_text:
-            own = KeySource("followed", call.sizes[3])
+        if self.lineages is not None and call.sizes[3] > call.sizes[2] and self.lineages.adds_a_text:
+            own = KeySource("followed")
         is_cached = inputs.is_cached and (not self.given.keys or call.sizes[3] in self.given.keys)
         is_known = (call.origin.tokens is not None and token_fact == FROM_CALL) or is_cached
         is_known = is_known and not (own.twin and inputs.is_ambiguous)

@@ -153,8 +153,8 @@ def key_source(module: nn.Module, args: Args, kwargs: Kwargs) -> KeySource:
     if isinstance(module, MultiHeadAttention):
         sources["context"] = _argument(1, "source", args, kwargs)  # as other layers call it
     for name, states in sources.items():
-        own = (*args[:1], *(value for other, value in kwargs.items() if other != name))  # it may be the queries, too
-        if isinstance(states, Tensor) and states.dim() > 1 and not any(value is states for value in own):
+        times = sum(value is states for value in (*args, *kwargs.values()))  # it may be given as the queries, too
+        if isinstance(states, Tensor) and states.dim() > 1 and times == 1:
             return KeySource(name, states.shape[-2], states)
     if isinstance(module, nn.MultiheadAttention) and not is_self_attention(args, kwargs):
         key = _argument(1, "key", args, kwargs)
