@@ -12,9 +12,11 @@ import re
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from enum import Enum
+from functools import reduce
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.heads.calls.call import Args, Kwargs
@@ -28,11 +30,15 @@ _DESCRIBES = re.compile(r"mask|posit|type|label|past|cache|pos_|_pos|rotary|freq
 _CONSTANT = {f"{what}_like" for what in ("zeros", "ones", "empty", "full", "rand", "randn", "randint")} | {
     *("new_zeros", "new_ones", "new_empty", "new_full", "new_tensor", "new_empty_strided"),
 }
-# Functions whose result has the rows of their first argument, whatever the others are.
+# Functions whose result has the rows of their first argument, whatever the others are. After a learned one it is not
+# scores any more, unless heads are mixed.
+_LEARNED = {
+    *("linear", "layer_norm", "rms_norm", "group_norm", "batch_norm", "instance_norm", "embedding", "conv1d", "conv2d"),
+    *("conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "embedding_bag"),
+}
 _FIRST = {
-    *("linear", "addmm_", "layer_norm", "rms_norm", "group_norm", "batch_norm", "instance_norm", "embedding", "to"),
     *("masked_fill", "masked_fill_", "type_as", "view_as", "expand_as", "reshape_as", "scaled_dot_product_attention"),
-    *("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "flex_attention", "softmax", "dropout"),
+    *("flex_attention", "multi_head_attention_forward", "softmax", "dropout", "to"),
 }
 _PRODUCT = {"matmul", "bmm", "mm", "baddbmm", "__matmul__", "__rmatmul__"}
 _JOIN = {"cat", "concat", "concatenate", "stack", "hstack", "vstack"}
@@ -71,7 +77,6 @@ class Lineage(NamedTuple):
 
 Asked = tuple[Lineage, Lineage]  # of queries and of keys
 _LOST = Lineage(sources=frozenset({LOST}))
-_CONSTANTS = Lineage()
 
 
 class Lineages:
@@ -85,13 +90,14 @@ class Lineages:
         self._known: dict[int, tuple[weakref.ref[Tensor], Lineage]] = {}
         self._spaces: dict[Hashable, int] = {}  # by what they are derived from
         self._parts: dict[int, list[tuple[int, int, Lineage]]] = {}  # first row, rows and lineage of what was joined
-        self._twice: set[int] = set()  # row spaces of arguments that were given under two names
+        self.read_twice = False  # was an argument given under two names, as for an encoder and a decoder?
         self.roots: list[Tensor] = []
+        self.real: dict[int, Tensor] = {}  # (B, T), False = padding, of row spaces where a self-attention showed it
         self.asked: Asked = (_LOST, _LOST)  # of the queries and keys of the attention that runs
         for name, tensor in arguments:
             if _is_text(name, tensor):
-                if (before := self._known.get(id(tensor))) is not None:
-                    self._twice |= before[1].rows
+                if id(tensor) in self._known:
+                    self.read_twice = True
                     continue
                 self.roots.append(tensor)
                 space = frozenset({self._space(("argument", len(self.roots)))})
@@ -102,7 +108,7 @@ class Lineages:
 
     def relation(self, one: Lineage, other: Lineage) -> Relation:
         """Do two tensors have the same tokens?"""
-        if one.rows & other.rows - self._twice:
+        if one.rows & other.rows:
             return Relation.SAME
         mine, others = self._arguments(one), self._arguments(other)
         if not (mine or others) or LOST in mine | others or one.sources & other.sources:
@@ -137,11 +143,11 @@ class Lineages:
         """An attention with these queries and keys is about to be reported."""
         self.asked = self.of(queries), self.of(keys)
 
-    def hand_on(self, values: Any, out: Any) -> None:
-        """A module returned this, whose rows are those of its first argument."""
+    def hand_on(self, values: Any, out: Any, is_learned: bool) -> None:
+        """A module returned this, whose rows are those of its first argument; is_learned: it has weights."""
         first = next(tensors_among(values), None)
         if first is not None:
-            lineage = self.of(first)
+            lineage = _without_keys(self.of(first), first, out) if is_learned else self.of(first)
             for tensor in tensors_among((out,)):
                 self._add(tensor, lineage)
 
@@ -167,9 +173,9 @@ class Lineages:
             else:
                 lineage = self._result(name, args, kwargs, operands, result)
             self._add(result, lineage)
-            in_place = operands and result is operands[0][0] and result._base is not None
-            if in_place and not learned(result):  # a part of another tensor was written
-                self._add(result._base, self._written(self.of(result._base), lineage))
+            base = result._base if operands and result is operands[0][0] else None
+            if base is not None and not learned(result):  # a part of another tensor was written
+                self._add(base, self._written(self.of(base), lineage))
 
     def _result(
         self, name: str, args: Args, kwargs: Kwargs, operands: list[tuple[Tensor, Lineage]], out: Tensor
@@ -177,6 +183,8 @@ class Lineages:
         if name in _CONSTANT or not operands:
             return self._constant(out)
         first, others = operands[0][1], [lineage for _, lineage in operands[1:]]
+        if name in _LEARNED:
+            return _without_keys(first, operands[0][0], out)
         if name in _FIRST or (len(operands) == 1 and name not in _MOVE):
             return first
         if name in _PRODUCT or name == "einsum":
@@ -185,8 +193,8 @@ class Lineages:
         if name in _JOIN:
             return self._joined(name, args, kwargs, operands, out)
         if name in _WRITE:
-            is_whole = name == "__setitem__" and others and _sliced_rows(args[0], args[1], None) is None
-            return first.merged(others[-1]) if is_whole else self._written(first, *others[-1:])
+            is_whole = name == "__setitem__" and len(operands) == 2 and _sliced_rows(args[0], args[1], None) is None
+            return self._merged([first, *others]) if is_whole else self._written(first, *others[-1:])
         if name in ("copy_", "set_") and others and operands[1][0].shape == out.shape:
             return others[0]
         if name in _CHOOSE or (name == "__getitem__" and others):
@@ -206,9 +214,11 @@ class Lineages:
             of_arguments = [(t, lineage) for t, lineage in operands if self._arguments(lineage)]
             whole = [lineage for t, lineage in of_arguments if t.numel() == count]
             lineages = whole or [lineage for _, lineage in of_arguments or operands]
-            if not whole and len(of_arguments) == 2 and out.dim() > 2:  # every row of one with every row of the other
+            if (
+                not whole and len(lineages) == len(of_arguments) == 2 and out.dim() > 2
+            ):  # every row of one with every row of the other
                 return lineages[0]._replace(keys=lineages[1])
-        return _merged(lineages) if lineages else _CONSTANTS
+        return self._merged(lineages)
 
     def _product(self, left: Lineage, right: Lineage, is_batched: bool) -> Lineage:
         """A matrix product: of queries and keys, of weights and values, or with a learned matrix."""
@@ -240,8 +250,7 @@ class Lineages:
         shares = all(one.rows == lineages[0].rows for one in lineages)
         length = lineages[0].length
         if axis == out.dim() - 1 or (shares and (name == "stack" or length not in (None, parts[0][0].shape[axis]))):
-            of_arguments = [one for one in lineages if self._arguments(one)]
-            return _merged(of_arguments or lineages)
+            return self._merged(lineages)
         joined = self._derived(("join", *(one.rows for one in lineages)), *lineages)
         if name == "stack":
             return joined
@@ -260,6 +269,14 @@ class Lineages:
                     return joined
         return self._derived(("part", part), lineage)._replace(length=part[1])
 
+    def joined_real(self, text: Lineage, real: Tensor, sizes: tuple[int, int, int, int]) -> Tensor | None:
+        """(B, T): which queries are real, where they are a text with this padding mask, joined with other tokens."""
+        for space in self.asked[0].rows:
+            for start, size, part in self._parts.get(space, ()):
+                if self.relation(part, text) is Relation.SAME and real.shape == (sizes[0], size):
+                    return F.pad(real, (start, sizes[2] - start - size), value=True)
+        return None
+
     def _written(self, into: Lineage, *values: Lineage) -> Lineage:
         """Some of the rows are written over: those of another argument take the place of tokens, as an image's do."""
         if not any(map(self._arguments, values)):
@@ -268,6 +285,10 @@ class Lineages:
         if not is_constant and not into.sources & sources:
             return into._replace(sources=into.sources | sources)
         return self._derived(("write", () if is_constant else into.rows, *(one.rows for one in values)), into, *values)
+
+    def _merged(self, lineages: Sequence[Lineage]) -> Lineage:
+        """Row i is computed from row i of all; to rows of an argument, constants add nothing."""
+        return reduce(Lineage.merged, [one for one in lineages if self._arguments(one)] or lineages)
 
     def _derived(self, how: Hashable, *parents: Lineage) -> Lineage:
         """New rows, the same wherever they are made of the same ones in the same way."""
@@ -289,11 +310,10 @@ class Lineages:
         known[key] = weakref.ref(tensor, lambda _: known.pop(key, None)), lineage
 
 
-def _merged(lineages: Sequence[Lineage]) -> Lineage:
-    merged = lineages[0]
-    for one in lineages[1:]:
-        merged = merged.merged(one)
-    return merged
+def _without_keys(lineage: Lineage, tensor: Tensor, out: Any) -> Lineage:
+    """Of the result of a learned function: only a mixture of heads, (B, H, T, S), is scores as before."""
+    is_mixture = isinstance(out, Tensor) and out.dim() > 3 and out.shape == tensor.shape
+    return lineage if lineage.keys is None or is_mixture else lineage._replace(keys=None)
 
 
 def _slice(name: str, args: Args, results: Sequence[Tensor], i: int, length: int | None) -> tuple[int, int, int] | None:

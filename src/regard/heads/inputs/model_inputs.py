@@ -6,12 +6,10 @@ the sizes contradict. With a key/value cache, the ids of earlier calls come befo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from regard.attention.call import QK
 from regard.heads.calls.basis import FROM_CALL, FROM_MASK, Basis, Fact, How, assumed, unknown
@@ -33,11 +31,10 @@ from regard.heads.inputs.module_call import (
 )
 from regard.heads.inputs.padded_queries import hides_keys, in_blocks, last_queries, real_queries
 from regard.heads.inputs.positions import has_length, positions_of, whole_text
+from regard.heads.inputs.text_arguments import EncoderTexts, holds_integers, read_inputs
 from regard.heads.inputs.user_texts import Given as GivenTexts
 from regard.heads.inputs.user_texts import UserTexts, for_batch
 from regard.heads.measure.target_keys import first_visible
-from regard.support.arguments import is_integer
-from regard.support.hidden_scores import may_see
 from regard.support.vocabulary import ENCODER_STATES, IDS, KEY_PADDING, KEY_PADDING_OF_MODEL, KEY_SOURCES
 
 INPUT_NAMES = {*IDS, "attention_mask", "inputs_embeds", *KEY_PADDING_OF_MODEL}
@@ -65,7 +62,7 @@ class InputTracker:
             values = (*args, *kwargs.values())
             first = next((v for v in values if isinstance(v, Tensor)), None)
             self.leading_sizes = tuple(first.shape[:2]) if first is not None and not first.is_nested else ()
-            self.arguments = [v for v in values if _holds_integers(v)] if self.tokens else []
+            self.arguments = [v for v in values if holds_integers(v)] if self.tokens else []
         may_tell = not TELLING.isdisjoint(kwargs) or (args and not self._told and len(self.calls) < ID_DEPTH)
         is_asked = not self.calls or may_tell or isinstance(module, nn.TransformerDecoder)
         is_asked = is_asked and not isinstance(module, nn.Transformer)  # its encoder and its decoder get their own text
@@ -118,6 +115,8 @@ class InputTracker:
         padding = call.origin.basis.padding
         if call.origin.real is None:
             call, padding = self._with_padding(call, inputs, relation, of_text)
+        if relation is Relation.SAME and call.origin.real is not None and self.lineages is not None:
+            self.lineages.real.update(dict.fromkeys(self.lineages.asked[0].rows, call.origin.real))
         if self.tokens.unused or self.padding.unused:
             B, _, T, S = call.sizes
             self.unmatched.add((B, T, S))
@@ -165,7 +164,8 @@ class InputTracker:
             used = self._look_up(inputs, call, module) if inputs.layer is None else call
             used = without_unused_slots(used, inputs.past_length(B) + T)
         across = relation is Relation.OTHER
-        if not across and (relation is not Relation.SAME or T != S):
+        is_self = relation is Relation.SAME and T == S and self.lineages is not None and not self.lineages.read_twice
+        if not across and not is_self:
             across = self._is_cross_attention(module, inputs, T, S, inputs.past_length(B))
         ids = None
         if is_own and not across:
@@ -205,12 +205,21 @@ class InputTracker:
                 return call.with_origin(real=real), FROM_CALL if is_proven else by_length
         given = inputs.real if of_text is not Relation.OTHER else None
         real = None if given is None else last_queries(given, inputs.length, call)
-        if real is not None:
-            is_proven = of_text is not Relation.UNKNOWN or bool(real.all())
-            return call.with_origin(real=real), FROM_CALL if is_proven else by_length
-        real = self._real_by_mask(inputs, call, relation)
-        if real is not None:
-            return call.with_origin(real=real), FROM_CALL if given is not None else FROM_MASK
+        lineages, text = self.lineages, inputs.lineage
+        if real is None and of_text is Relation.UNKNOWN and given is not None and lineages and text:
+            real = lineages.joined_real(text, given, call.sizes)
+            of_text = Relation.SAME if real is not None else of_text
+        if real is not None and (of_text is not Relation.UNKNOWN or bool(real.all())):
+            return call.with_origin(real=real), FROM_CALL
+        shown = self._real_by_mask(inputs, call, relation)
+        if real is not None and (shown is None or not torch.equal(real, shown)):
+            return call.with_origin(real=real), by_length
+        if shown is not None:
+            return call.with_origin(real=shown), FROM_CALL if given is not None else FROM_MASK
+        if call.origin.across and self.lineages is not None:
+            known = (self.lineages.real.get(space) for space in self.lineages.asked[0].rows)
+            real = next((one for one in known if one is not None and one.shape == (call.sizes[0], call.sizes[2])), None)
+            return call.with_origin(real=real), FROM_CALL
         if given is not None and not self.is_whole(call) and not bool(given.all()):
             if (real := in_blocks(given, call)) is None:
                 return call, unknown("the padding mask is of the text, not of these queries")
@@ -243,7 +252,12 @@ class InputTracker:
         """Cross-attention with the texts of its queries and of its keys, as far as they are known."""
         B, _, T, S = call.sizes
         queries = None
-        if inputs.ids is not None and inputs.length == T and of_text in (None, Relation.SAME) and not inputs.is_ambiguous:
+        if (
+            inputs.ids is not None
+            and inputs.length == T
+            and of_text in (None, Relation.SAME)
+            and not inputs.is_ambiguous
+        ):
             queries = for_batch(inputs.ids, B)
         source = next((call.source for call in reversed(self.calls) if call.source.name), NO_SOURCE)
         keys = self.encoder_texts.of(source.states)
@@ -264,7 +278,7 @@ class InputTracker:
         arguments = self._input_arguments(module, args, kwargs)
         may_receive_ids = args and module._modules and len(self.calls) < ID_DEPTH and not self._told
         is_read = arguments or not self.calls or may_receive_ids
-        inputs = _read_inputs(arguments, args) if is_read else None
+        inputs = read_inputs(arguments, args) if is_read else None
         source_length = self._source_length(args, kwargs)
         if inputs is None:
             starts_decoder = bool(source_length) and outer.source_length is None
@@ -274,9 +288,12 @@ class InputTracker:
         self._find_lineage(inputs, arguments, args, kwargs)
         embedded = arguments.get("inputs_embeds")
         if embedded is None or (outer.ids is not None and embedded.shape[:2] == outer.ids.shape):
-            if self.lineages is None or inputs.lineage is None or outer.lineage is None:
-                inputs.inherit_ids(outer)
-            elif self.lineages.relation(inputs.lineage, outer.lineage) is not Relation.OTHER:
+            if (
+                self.lineages is None
+                or inputs.lineage is None
+                or outer.lineage is None
+                or self.lineages.relation(inputs.lineage, outer.lineage) is not Relation.OTHER
+            ):
                 inputs.inherit_ids(outer)
         inputs.source_length = source_length
         inputs.total = total_length(kwargs, inputs.length, inputs.real)
@@ -301,7 +318,7 @@ class InputTracker:
         if self.lineages is None:
             return
         values = (*(arguments.get(name) for name in IDS), *args[:1]) if inputs.ids is not None else ()
-        ids = next((value for value in values if _holds_integers(value)), None)
+        ids = next((value for value in values if holds_integers(value)), None)
         states = (arguments.get("inputs_embeds"), *args, *kwargs.values())
         first = next((t for t in states if isinstance(t, Tensor) and t.dim() > 2 and t.is_floating_point()), None)
         text = ids if ids is not None else first
@@ -348,52 +365,6 @@ class InputTracker:
         return None if real is None else for_batch(real.expand(-1, S), B)
 
 
-class EncoderTexts:
-    """The texts of the outputs of modules that are alive: a copy, such as beam search makes, is of an unknown text."""
-
-    def __init__(self) -> None:
-        self._known = WeakTensorKeyDictionary()
-
-    def remember(self, output: Any, text: TextIds) -> None:
-        """A module that read this text returned this output; the innermost module knows best."""
-        values = tuple(output.values()) if isinstance(output, Mapping) else output
-        states = values[0] if isinstance(values, (tuple, list)) and values else values
-        if isinstance(states, Tensor) and states.dim() == 3 and states.shape[:2] == text.ids.shape:
-            self._known.setdefault(states, text)
-
-    def of(self, states: Tensor | None) -> TextIds | None:
-        """The text that these states are of, if it is known."""
-        return None if states is None else self._known.get(states)
-
-
-def _read_inputs(arguments: dict[str, Any], args: Args) -> CallInputs | None:
-    """Token ids and padding from the arguments of a module; None where there are neither."""
-    # An argument with the name of ids, or the first one, if it holds integers.
-    candidates = (*(arguments.get(name) for name in IDS), *args[:1])
-    ids = next((one for one in candidates if _holds_integers(one)), None)
-    ids = ids.detach().reshape(-1, ids.shape[-1]) if ids is not None and ids.dim() in (1, 2) else None
-    real = _read_padding(arguments)
-    if ids is None and real is None:
-        return None
-    length, embedded = None if ids is None else ids.shape[1], arguments.get("inputs_embeds")
-    if length is None and isinstance(embedded, Tensor) and embedded.dim() == 3:
-        length = embedded.shape[1]
-    return CallInputs(ids, real, length, is_ambiguous=len(args) > 1 and _holds_integers(args[1]))
-
-
-def _read_padding(arguments: dict[str, Any]) -> Tensor | None:
-    """(B, S), True = not padding, from an attention_mask of 1 and 0 or from a key padding mask of torch.nn."""
-    real = None
-    mask = arguments.get("attention_mask")
-    if isinstance(mask, Tensor) and mask.dim() == 2 and not (mask.is_floating_point() and bool((mask < 0).any())):
-        real = mask.detach() > 0
-    for name in KEY_PADDING_OF_MODEL:
-        hidden = arguments.get(name)
-        if isinstance(hidden, Tensor) and hidden.dim() == 2:
-            real = ~hidden.detach() if hidden.dtype is torch.bool else may_see(hidden.detach())
-    return real
-
-
 def _token_ids(inputs: CallInputs, call: WatchedCall) -> Tensor | None:
     """(B, S) ids of the keys: those of this call, after those of earlier calls where the keys come from a cache."""
     assert inputs.ids is not None
@@ -423,7 +394,3 @@ def _with_text(call: WatchedCall, inputs: CallInputs, module: str) -> WatchedCal
             first = first_visible(call, counted if real is None else real[:, None].to(call.device))
         inputs.layer, inputs.read = module, text_read(call, ids.detach().clone(), first.to(ids.device))
     return call
-
-
-def _holds_integers(t: Any) -> bool:
-    return isinstance(t, Tensor) and is_integer(t)

@@ -173,7 +173,7 @@ def report_flex(interceptor: Interceptor, function: Any, args: Args, kwargs: Kwa
     """The operator that FlexAttention calls."""
     if interceptor.is_vmapped():
         return function(*args, **kwargs)
-    edits, asked = interceptor.edits(), interceptor.lineages and interceptor.lineages.asked
+    edits, asked = interceptor.edits(), None if interceptor.lineages is None else interceptor.lineages.asked
     with interceptor.errors_naming_the_module(), torch.no_grad():
         call = flex_call(args, kwargs)
     edit = interceptor.edit_of(call, edits)

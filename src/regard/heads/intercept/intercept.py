@@ -141,7 +141,7 @@ class Interceptor:
                 with self.mode_for(module):
                     output = original(module, *args, **kwargs)
                 if self.lineages is not None and isinstance(module, torch_nn.WITH_FAST_PATH):
-                    self.lineages.hand_on((*args, *kwargs.values()), output)
+                    self.lineages.hand_on((*args, *kwargs.values()), output, is_learned=True)
             return output
         finally:
             self._leave(entered, output)
@@ -171,7 +171,7 @@ class Interceptor:
         try:
             output = original(module, *args, **kwargs)
             if self.lineages is not None:
-                self.lineages.hand_on((*args, *kwargs.values()), output)
+                self.lineages.hand_on((*args, *kwargs.values()), output, is_learned="weight" in module._parameters)
             return output
         except RuntimeError as error:  # which the mode would explain
             if isinstance(module, nn.Linear):
