@@ -17,7 +17,6 @@ from regard.heads.calls.call import Args, Kwargs, OwnWeights, TextIds, WatchedCa
 from regard.heads.calls.edits import Positions
 from regard.heads.calls.same_keys import fingerprint_of
 from regard.heads.inputs.cached_texts import CachedTexts, text_read, total_length, without_unused_slots
-from regard.heads.inputs.lineage import Lineages, Relation
 from regard.heads.inputs.module_call import (
     CROSS_ATTENTION,
     NO_SOURCE,
@@ -31,6 +30,7 @@ from regard.heads.inputs.module_call import (
 )
 from regard.heads.inputs.padded_queries import hides_keys, in_blocks, last_queries, real_queries
 from regard.heads.inputs.positions import has_length, positions_of, whole_text
+from regard.heads.inputs.row_origin import Relation, RowOrigin, RowOrigins
 from regard.heads.inputs.text_arguments import EncoderTexts, holds_integers, read_inputs
 from regard.heads.inputs.user_texts import Given as GivenTexts
 from regard.heads.inputs.user_texts import UserTexts, for_batch
@@ -55,7 +55,7 @@ class InputTracker:
         self.leading_sizes: tuple[int, ...] = ()  # the first two sizes of the model's first tensor argument
         self.unmatched: set[tuple[int, int, int]] = set()  # (B, T, S) of the calls while some were unused
         self.modules: set[str] = set()  # their modules
-        self.lineages: Lineages | None = None  # of this forward, where lengths may be mistaken
+        self.origins: RowOrigins | None = None  # of this forward, where lengths may be mistaken
 
     def enter(self, module: nn.Module, args: Args, kwargs: Kwargs, name: str = "") -> None:
         if not self.calls:
@@ -104,7 +104,7 @@ class InputTracker:
             of_other = self._of_image or of_text is Relation.OTHER
             call, token_fact = self.tokens.bound_to(call, token_fact, self.arguments, of_other, self._may_be_several)
         own, outer = self._sources() if relation is not Relation.SAME else (NO_SOURCE, NO_SOURCE)
-        if self.lineages is not None and call.sizes[3] > call.sizes[2] and self.lineages.adds_a_text:
+        if self.origins is not None and call.sizes[3] > call.sizes[2] and self.origins.adds_a_text:
             own = KeySource("followed")
         is_cached = inputs.is_cached and (not self.given.keys or call.sizes[3] in self.given.keys)
         is_known = (call.origin.tokens is not None and token_fact == FROM_CALL) or is_cached
@@ -115,8 +115,8 @@ class InputTracker:
         padding = call.origin.basis.padding
         if call.origin.real is None:
             call, padding = self._with_padding(call, inputs, relation, of_text)
-        if relation is Relation.SAME and call.origin.real is not None and self.lineages is not None:
-            self.lineages.real.update(dict.fromkeys(self.lineages.asked[0].rows, call.origin.real))
+        if relation is Relation.SAME and call.origin.real is not None and self.origins is not None:
+            self.origins.real.update(dict.fromkeys(self.origins.asked[0].rows, call.origin.real))
         if self.tokens.unused or self.padding.unused:
             B, _, T, S = call.sizes
             self.unmatched.add((B, T, S))
@@ -129,20 +129,13 @@ class InputTracker:
         return call.with_origin(basis=basis) if basis != call.origin.basis else call
 
     def _relations(self, inputs: CallInputs) -> tuple[Relation | None, Relation | None]:
-        """Do the keys of the call have the tokens of its queries, and do the queries have those of this text?
-
-        None where tensors are not followed, as there is only one text.
-        """
-        lineages = self.lineages
-        if lineages is None:
-            return None, None
-        queries, keys = lineages.asked
-        of_text = None if inputs.lineage is None else lineages.relation(queries, inputs.lineage)
-        return lineages.relation(queries, keys), of_text
+        """Do the keys of the call have the tokens of its queries, and do the queries have those of this text?"""
+        queries, keys = (None, None) if self.origins is None else self.origins.asked
+        return self._related(queries, keys), self._related(queries, inputs.origin)
 
     def _may_be_several(self, count: int) -> bool:
         """May more than one argument of the model be so many tokens?"""
-        roots = () if self.lineages is None else self.lineages.roots
+        roots = () if self.origins is None else self.origins.roots
         return sum(root.dim() > 3 or has_length(root, count) for root in roots) > 1
 
     def _with_own_ids(
@@ -164,7 +157,7 @@ class InputTracker:
             used = self._look_up(inputs, call, module) if inputs.layer is None else call
             used = without_unused_slots(used, inputs.past_length(B) + T)
         across = relation is Relation.OTHER
-        is_self = relation is Relation.SAME and T == S and self.lineages is not None and not self.lineages.read_twice
+        is_self = relation is Relation.SAME and T == S and self.origins is not None and not self.origins.read_twice
         if not across and not is_self:
             across = self._is_cross_attention(module, inputs, T, S, inputs.past_length(B))
         ids = None
@@ -205,9 +198,9 @@ class InputTracker:
                 return call.with_origin(real=real), FROM_CALL if is_proven else by_length
         given = inputs.real if of_text is not Relation.OTHER else None
         real = None if given is None else last_queries(given, inputs.length, call)
-        lineages, text = self.lineages, inputs.lineage
-        if real is None and of_text is Relation.UNKNOWN and given is not None and lineages and text:
-            real = lineages.joined_real(text, given, call.sizes)
+        origins, text = self.origins, inputs.origin
+        if real is None and of_text is Relation.UNKNOWN and given is not None and origins and text:
+            real = origins.joined_real(text, given, call.sizes)
             of_text = Relation.SAME if real is not None else of_text
         if real is not None and (of_text is not Relation.UNKNOWN or bool(real.all())):
             return call.with_origin(real=real), FROM_CALL
@@ -216,8 +209,8 @@ class InputTracker:
             return call.with_origin(real=real), by_length
         if shown is not None:
             return call.with_origin(real=shown), FROM_CALL if given is not None else FROM_MASK
-        if call.origin.across and self.lineages is not None:
-            known = (self.lineages.real.get(space) for space in self.lineages.asked[0].rows)
+        if call.origin.across and self.origins is not None:
+            known = (self.origins.real.get(space) for space in self.origins.asked[0].rows)
             real = next((one for one in known if one is not None and one.shape == (call.sizes[0], call.sizes[2])), None)
             return call.with_origin(real=real), FROM_CALL
         if given is not None and not self.is_whole(call) and not bool(given.all()):
@@ -285,16 +278,11 @@ class InputTracker:
             if not starts_decoder and not isinstance(module, nn.TransformerDecoder):
                 return None
             inputs = CallInputs()  # a decoder does not read the text of its encoder; its own is unknown
-        self._find_lineage(inputs, arguments, args, kwargs)
+        self._find_origin(inputs, arguments, args, kwargs)
         embedded = arguments.get("inputs_embeds")
-        if embedded is None or (outer.ids is not None and embedded.shape[:2] == outer.ids.shape):
-            if (
-                self.lineages is None
-                or inputs.lineage is None
-                or outer.lineage is None
-                or self.lineages.relation(inputs.lineage, outer.lineage) is not Relation.OTHER
-            ):
-                inputs.inherit_ids(outer)
+        is_fitting = embedded is None or (outer.ids is not None and embedded.shape[:2] == outer.ids.shape)
+        if is_fitting and self._related(inputs.origin, outer.origin) is not Relation.OTHER:
+            inputs.inherit_ids(outer)
         inputs.source_length = source_length
         inputs.total = total_length(kwargs, inputs.length, inputs.real)
         return inputs
@@ -306,23 +294,27 @@ class InputTracker:
             return None
         others = (*args, *(value for name, value in kwargs.items() if name != ENCODER_STATES))
         own = next((value for value in others if isinstance(value, Tensor) and value.dim() == 3), None)
-        is_own = own is states or (own is not None and self._relation(own, states) is Relation.SAME)
-        return None if is_own else states.shape[1]
+        if own is states:
+            return None
+        if own is not None and (origins := self.origins) is not None:
+            return None if origins.relation(origins.of(own), origins.of(states)) is Relation.SAME else states.shape[1]
+        return states.shape[1]
 
-    def _relation(self, one: Tensor, other: Tensor) -> Relation | None:
-        lineages = self.lineages
-        return None if lineages is None else lineages.relation(lineages.of(one), lineages.of(other))
+    def _related(self, one: RowOrigin | None, other: RowOrigin | None) -> Relation | None:
+        """How two texts belong together; None where tensors are not followed, as there is only one text."""
+        origins = self.origins
+        return None if origins is None or one is None or other is None else origins.relation(one, other)
 
-    def _find_lineage(self, inputs: CallInputs, arguments: dict[str, Any], args: Args, kwargs: Kwargs) -> None:
+    def _find_origin(self, inputs: CallInputs, arguments: dict[str, Any], args: Args, kwargs: Kwargs) -> None:
         """Remember where the rows of the text come from that a module reads: by its ids, or by its first tensor."""
-        if self.lineages is None:
+        if self.origins is None:
             return
         values = (*(arguments.get(name) for name in IDS), *args[:1]) if inputs.ids is not None else ()
         ids = next((value for value in values if holds_integers(value)), None)
         states = (arguments.get("inputs_embeds"), *args, *kwargs.values())
         first = next((t for t in states if isinstance(t, Tensor) and t.dim() > 2 and t.is_floating_point()), None)
         text = ids if ids is not None else first
-        inputs.lineage = None if text is None else self.lineages.of(text)
+        inputs.origin = None if text is None else self.origins.of(text)
 
     def _input_arguments(self, module: nn.Module, args: Args, kwargs: Kwargs) -> dict[str, Any]:
         """The arguments that may describe the inputs, by name."""

@@ -19,7 +19,7 @@ from regard.attention.layer import MultiHeadAttention
 from regard.attention.masks import Mask
 from regard.heads.calls.call import Args, Kwargs, WatchedCall
 from regard.heads.inputs.cached_texts import CachedText, keys_with_cache
-from regard.heads.inputs.lineage import Lineage
+from regard.heads.inputs.row_origin import RowOrigin
 from regard.support.vocabulary import CACHES, KEY_SOURCES
 
 CROSS_ATTENTION = re.compile(r"cross|encoder_att|enc_?dec|multihead_attn|attn2", re.IGNORECASE)  # names of modules
@@ -85,7 +85,7 @@ class CallInputs:
     source_length: int | None = None  # length of the text that cross-attention reads
     is_ambiguous: bool = False  # there was a second argument of integers: perhaps the ids of another text
     is_cached: bool = False  # attention inside read the ids of earlier calls and of this one together
-    lineage: Lineage | None = None  # where the rows of this text come from, if that is followed
+    origin: RowOrigin | None = None  # where the rows of this text come from, if that is followed
 
     def past_length(self, B: int) -> int:
         """How many ids of earlier calls may come before those of this one."""

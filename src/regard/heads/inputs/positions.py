@@ -16,8 +16,8 @@ from regard.heads.calls.basis import FROM_CALL, FROM_MASK, Fact, assumed, unknow
 from regard.heads.calls.call import WatchedCall
 from regard.heads.calls.score_origin import Memory
 from regard.heads.calls.visibility import is_counted_by_mask, row_tiles, visible_tile
-from regard.heads.inputs.lineage import Relation
 from regard.heads.inputs.module_call import NO_SOURCE, Given, KeySource
+from regard.heads.inputs.row_origin import Relation
 
 OF_FEATURES = "its weights are between features, not between tokens"
 

@@ -21,7 +21,7 @@ from regard.attention.numerics import softmax_over_visible
 from regard.heads.calls.basis import Fact, How
 from regard.heads.calls.call import Args, Kwargs, Origin, OwnWeights, WatchedCall
 from regard.heads.calls.score_origin import tensors_among
-from regard.heads.inputs.lineage import Asked
+from regard.heads.inputs.row_origin import Asked
 from regard.heads.intercept.paths import handles
 from regard.heads.intercept.softmax import PERMUTE, RESHAPE_OR_CAST, SLICE
 from regard.heads.measure.kernels.exact_weights import LOG2E, all_scores
@@ -173,7 +173,7 @@ def report_flex(interceptor: Interceptor, function: Any, args: Args, kwargs: Kwa
     """The operator that FlexAttention calls."""
     if interceptor.is_vmapped():
         return function(*args, **kwargs)
-    edits, asked = interceptor.edits(), None if interceptor.lineages is None else interceptor.lineages.asked
+    edits, asked = interceptor.edits(), None if interceptor.origins is None else interceptor.origins.asked
     with interceptor.errors_naming_the_module(), torch.no_grad():
         call = flex_call(args, kwargs)
     edit = interceptor.edit_of(call, edits)

@@ -26,9 +26,9 @@ from regard.heads.calls.call import Args, Kwargs, WatchedCall
 from regard.heads.calls.edits import CallEdit, Editor, LayerEdit
 from regard.heads.calls.head_axis import HeadAxis, find_head_axis
 from regard.heads.calls.score_origin import Memory
-from regard.heads.inputs.lineage import Lineages, lineages_of
 from regard.heads.inputs.model_inputs import InputTracker
 from regard.heads.inputs.module_call import positional_names
+from regard.heads.inputs.row_origin import RowOrigins, row_origins_of
 from regard.heads.inputs.user_texts import Given
 from regard.heads.intercept import flex, functorch, paths, regard_attention, sdpa, torch_nn  # noqa: F401  all paths
 from regard.heads.intercept.paths import AROUND_FORWARD, FunctionMode, OwnComputation, current_interceptor
@@ -109,7 +109,7 @@ class Interceptor:
         self.in_callback = False
         self.multihead: torch_nn.MultiheadShape | None = None  # inside F.multi_head_attention_forward
         self.pending: flex.FlexSinks | None = None  # a call that is not reported yet, as its weights may change
-        self.lineages: Lineages | None = None  # where the tensors of this forward come from, if there may be a doubt
+        self.origins: RowOrigins | None = None  # where the tensors of this forward come from, if there may be a doubt
         self.softmaxes = SoftmaxTracker(partial(report_softmax, self), lambda: self.running[0].calls[-1].name)
         self.mode = FunctionMode(self)
 
@@ -140,14 +140,14 @@ class Interceptor:
             else:
                 with self.mode_for(module):
                     output = original(module, *args, **kwargs)
-                if self.lineages is not None and isinstance(module, torch_nn.WITH_FAST_PATH):
-                    self.lineages.hand_on((*args, *kwargs.values()), output, is_learned=True)
+                if self.origins is not None and isinstance(module, torch_nn.WITH_FAST_PATH):
+                    self.origins.hand_on((*args, *kwargs.values()), output, is_learned=True)
             return output
         finally:
             self._leave(entered, output)
             if is_outermost:
                 self.softmaxes.forget()
-                self.lineages = None
+                self.origins = None
                 for model in entered if output is not None else ():
                     model.warn_of_refused()
 
@@ -170,8 +170,8 @@ class Interceptor:
         self.mode.set(on=False)
         try:
             output = original(module, *args, **kwargs)
-            if self.lineages is not None:
-                self.lineages.hand_on((*args, *kwargs.values()), output, is_learned="weight" in module._parameters)
+            if self.origins is not None:
+                self.origins.hand_on((*args, *kwargs.values()), output, is_learned="weight" in module._parameters)
             return output
         except RuntimeError as error:  # which the mode would explain
             if isinstance(module, nn.Linear):
@@ -191,9 +191,9 @@ class Interceptor:
                 may_cross = [model.may_cross for model in self.models if model.knows(module)]
                 if may_cross:
                     names = positional_names(module) if args else ()
-                    self.lineages = lineages_of(names, args, kwargs, self._innermost_module, any(may_cross))
+                    self.origins = row_origins_of(names, args, kwargs, self._innermost_module, any(may_cross))
             for model in self.models:
-                model.inputs.lineages = self.lineages
+                model.inputs.origins = self.origins
                 if model.enter(module, args, kwargs):
                     entered.append(model)
                     if len(model.calls) == 1:
@@ -311,8 +311,8 @@ class Interceptor:
         """Report the call that waits for it, with what became of its output since then."""
         pending, self.pending = self.pending, None
         if pending is not None:
-            if self.lineages is not None and pending.asked is not None:
-                self.lineages.asked = pending.asked
+            if self.origins is not None and pending.asked is not None:
+                self.origins.asked = pending.asked
             self.refuse(pending.unknown) if pending.unknown else self.report(pending.call)
 
     @contextmanager

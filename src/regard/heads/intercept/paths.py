@@ -79,18 +79,18 @@ class FunctionMode(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Args = (), kwargs: Kwargs | None = None) -> Any:
         name, kwargs = _name_of(func), kwargs or {}
         try:
-            lineages = self.interceptor.lineages
-            if lineages is None and name not in ATTENTION and self.follows_nothing:
+            origins = self.interceptor.origins
+            if origins is None and name not in ATTENTION and self.follows_nothing:
                 return func(*args, **kwargs)  # nearly all functions of a model that calls SDPA
             if self.interceptor.in_callback:
                 return func(*args, **kwargs)
             is_part = inside_observed_attention()
-            if lineages is None:
+            if origins is None:
                 return func(*args, **kwargs) if is_part else self._run(name, func, args, kwargs)
             if name in ATTENTION and not is_part:
-                lineages.prepare(name, args, kwargs)
+                origins.prepare(name, args, kwargs)
             out = func(*args, **kwargs) if is_part else self._run(name, func, args, kwargs)
-            lineages.follow(name, args, kwargs, out)
+            origins.follow(name, args, kwargs, out)
             return out
         except RuntimeError as error:
             if clearer := explain_call(name, args, error):

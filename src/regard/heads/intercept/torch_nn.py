@@ -145,9 +145,9 @@ def _reporting(call_of: Callable[..., WatchedCall], original: Any) -> Any:
         if interceptor is not None:
             with interceptor.errors_naming_the_module(), torch.no_grad():
                 call = call_of(*args, **kwargs)
-            if interceptor.lineages is not None:
+            if interceptor.origins is not None:
                 given = (*args, *kwargs.values())
-                interceptor.lineages.ask(given[0], given[1] if "attention" in original.__name__ else given[0])
+                interceptor.origins.ask(given[0], given[1] if "attention" in original.__name__ else given[0])
             if interceptor.edits(call.origin.module) or interceptor.needs_contexts:
                 name = original.__name__
                 raise ValueError(f"{name} computes attention as one operator, whose heads cannot be reached")
