@@ -30,7 +30,7 @@ from regard.heads.inputs.module_call import (
 )
 from regard.heads.inputs.padded_queries import hides_keys, in_blocks, last_queries, real_queries
 from regard.heads.inputs.positions import has_length, positions_of, whole_text
-from regard.heads.inputs.row_origin import Relation, RowOrigin, RowOrigins
+from regard.heads.inputs.row_origin import UNRELATED, Related, Relation, RowOrigins
 from regard.heads.inputs.text_arguments import EncoderTexts, holds_integers, read_inputs
 from regard.heads.inputs.user_texts import Given as GivenTexts
 from regard.heads.inputs.user_texts import UserTexts, for_batch
@@ -39,6 +39,7 @@ from regard.support.vocabulary import ENCODER_STATES, IDS, KEY_PADDING, KEY_PADD
 
 INPUT_NAMES = {*IDS, "attention_mask", "inputs_embeds", *KEY_PADDING_OF_MODEL}
 TELLING = {*INPUT_NAMES, KEY_PADDING, ENCODER_STATES}  # arguments that say something of inputs
+_BY_LENGTH = assumed("the padding mask is that of this text, as its length is")
 ID_DEPTH = 3  # how deep in the model unnamed ids are looked for: inspecting every tensor would take too long
 
 
@@ -92,46 +93,37 @@ class InputTracker:
     def annotate(self, call: WatchedCall, module: str) -> WatchedCall:
         """The call with its module, token ids and padding, as far as they are known."""
         inputs = self._innermost_inputs()
-        relation, of_text = self._relations(inputs)
-        call, ids = self._with_own_ids(call, inputs, module, relation, of_text)
-        token_fact = call.origin.basis.tokens
-        if ids is not None:
-            is_proven = of_text is not Relation.UNKNOWN and (relation is not Relation.UNKNOWN or inputs.is_cached)
-            token_fact = FROM_CALL if is_proven else assumed("the ids are those of this text, as their length is")
+        related = self._related(inputs)
+        call, ids, token_fact = self._with_own_ids(call, inputs, module, related)
         if call.origin.across:
-            call = self._with_both_texts(call, inputs, of_text)
+            call = self._with_both_texts(call, inputs, related)
         elif self.tokens and inputs.source_length != call.sizes[3]:
-            of_other = self._of_image or of_text is Relation.OTHER
+            of_other = self._of_image or related.to_text is Relation.OTHER
             call, token_fact = self.tokens.bound_to(call, token_fact, self.arguments, of_other, self._may_be_several)
-        own, outer = self._sources() if relation is not Relation.SAME else (NO_SOURCE, NO_SOURCE)
-        if self.origins is not None and call.sizes[3] > call.sizes[2] and self.origins.adds_a_text:
-            own = KeySource("followed")
-        is_cached = inputs.is_cached and (not self.given.keys or call.sizes[3] in self.given.keys)
-        is_known = (call.origin.tokens is not None and token_fact == FROM_CALL) or is_cached
-        is_known = is_known and not (own.twin and inputs.is_ambiguous)
-        positions = positions_of(call, self.given, is_known, own, outer, relation)
+        positions = self._positions_of(call, inputs, token_fact, related)
         if positions.how is How.UNKNOWN and call.origin.tokens is not None:
             call, token_fact = call.with_origin(tokens=None), unknown("where queries stand among keys is not known")
         padding = call.origin.basis.padding
         if call.origin.real is None:
-            call, padding = self._with_padding(call, inputs, relation, of_text)
-        if relation is Relation.SAME and call.origin.real is not None and self.origins is not None:
-            self.origins.real.update(dict.fromkeys(self.origins.asked[0].rows, call.origin.real))
+            call, padding = self._with_padding(call, inputs, related)
+        if related.keys is Relation.SAME and self.origins is not None:
+            self.origins.learn_padding(call.origin.real)
         if self.tokens.unused or self.padding.unused:
             B, _, T, S = call.sizes
             self.unmatched.add((B, T, S))
             self.modules.add(module)
         if ids is not None and call.origin.tokens is ids:
             call = _with_text(call, inputs, module)
-        if isinstance(call.attention, OwnWeights) and call.attention.seen is not None:
-            call = call.with_attention(seen=None)
         basis = Basis(call.origin.basis.weights, call.origin.basis.heads, positions, padding, token_fact)
-        return call.with_origin(basis=basis) if basis != call.origin.basis else call
+        return _settled(call, basis)
 
-    def _relations(self, inputs: CallInputs) -> tuple[Relation | None, Relation | None]:
-        """Do the keys of the call have the tokens of its queries, and do the queries have those of this text?"""
-        queries, keys = (None, None) if self.origins is None else self.origins.asked
-        return self._related(queries, keys), self._related(queries, inputs.origin)
+    def _related(self, inputs: CallInputs) -> Related:
+        """How the rows of the attention that runs belong together, and to this text."""
+        if self.origins is None:
+            return Related()
+        queries, keys = self.origins.asked
+        to_text = None if inputs.rows is None else self.origins.relation(queries, inputs.rows)
+        return Related(self.origins.relation(queries, keys), to_text)
 
     def _may_be_several(self, count: int) -> bool:
         """May more than one argument of the model be so many tokens?"""
@@ -139,31 +131,34 @@ class InputTracker:
         return sum(root.dim() > 3 or has_length(root, count) for root in roots) > 1
 
     def _with_own_ids(
-        self,
-        call: WatchedCall,
-        inputs: CallInputs,
-        module: str,
-        relation: Relation | None = None,
-        of_text: Relation | None = None,
-    ) -> tuple[WatchedCall, Tensor | None]:
-        """The call with its module, and with the ids that the model was called with, where they are of its keys.
-
-        relation, of_text: as _relations() gives them.
-        """
+        self, call: WatchedCall, inputs: CallInputs, module: str, related: Related = UNRELATED
+    ) -> tuple[WatchedCall, Tensor | None, Fact]:
+        """The call with its module, and with the ids that the model was called with, where they are of its keys."""
         B, _, T, S = call.sizes
-        used, is_own = call, inputs.ids is not None and inputs.length == T and of_text is not Relation.OTHER
-        is_own = is_own and (of_text is Relation.SAME or not self._of_image)
+        used, may_be_own = call, inputs.ids is not None and inputs.length == T
+        is_own = may_be_own and (related.to_text is Relation.SAME or not (related.is_other_text or self._of_image))
         if is_own:
             used = self._look_up(inputs, call, module) if inputs.layer is None else call
             used = without_unused_slots(used, inputs.past_length(B) + T)
-        across = relation is Relation.OTHER
-        is_self = relation is Relation.SAME and T == S and self.origins is not None and not self.origins.read_twice
-        if not across and not is_self:
-            across = self._is_cross_attention(module, inputs, T, S, inputs.past_length(B))
-        ids = None
+        across = self._is_cross_attention(module, inputs, T, S, inputs.past_length(B), related)
+        ids, fact = None, call.origin.basis.tokens
         if is_own and not across:
-            call, ids = used, _token_ids(inputs, used)
-        return call.with_origin(module=module, tokens=ids, across=across), ids
+            call, ids = used, _token_ids(inputs, used, self.given)
+        if ids is not None:
+            is_proven = related.to_text is not Relation.UNKNOWN
+            is_proven = is_proven and (related.keys is not Relation.UNKNOWN or inputs.is_cached)
+            fact = FROM_CALL if is_proven else assumed("the ids are those of this text, as their length is")
+        return call.with_origin(module=module, tokens=ids, across=across), ids, fact
+
+    def _positions_of(self, call: WatchedCall, inputs: CallInputs, token_fact: Fact, related: Related) -> Fact:
+        own, outer = self._sources() if related.keys is not Relation.SAME else (NO_SOURCE, NO_SOURCE)
+        _, _, T, S = call.sizes
+        if self.origins is not None and S > T and self.origins.adds_a_text:
+            own = KeySource("followed")
+        is_cached = inputs.is_cached and (not self.given.keys or S in self.given.keys)
+        is_known = is_cached or (call.origin.tokens is not None and token_fact == FROM_CALL)
+        is_known = is_known and not (own.twin and inputs.is_ambiguous)
+        return positions_of(call, self.given, is_known, own, outer, related.keys)
 
     @property
     def given(self) -> Given:
@@ -187,38 +182,46 @@ class InputTracker:
         return any(has_length(value, count) for call in self.calls for value in call.arguments)
 
     def _with_padding(
-        self, call: WatchedCall, inputs: CallInputs, relation: Relation | None, of_text: Relation | None
+        self, call: WatchedCall, inputs: CallInputs, related: Related = UNRELATED
     ) -> tuple[WatchedCall, Fact]:
-        """The call with its padded queries, and how they are known; relation, of_text: as _relations() gives them."""
-        by_length = assumed("the padding mask is that of this text, as its length is")
+        """The call with its padded queries, and how they are known."""
         if self.padding and self.padding.part(call.origin.module) is not None:
-            real = self.padding.real(call, self._of_image or of_text is Relation.OTHER)
+            real = self.padding.real(call, self._of_image or related.is_other_text)
             if real is not None or self.padding.by_name:
                 is_proven = real is None or self.padding.by_name or not self._may_be_several(real.shape[1])
-                return call.with_origin(real=real), FROM_CALL if is_proven else by_length
-        given = inputs.real if of_text is not Relation.OTHER else None
-        real = None if given is None else last_queries(given, inputs.length, call)
-        origins, text = self.origins, inputs.origin
-        if real is None and of_text is Relation.UNKNOWN and given is not None and origins and text:
-            real = origins.joined_real(text, given, call.sizes)
-            of_text = Relation.SAME if real is not None else of_text
-        if real is not None and (of_text is not Relation.UNKNOWN or bool(real.all())):
-            return call.with_origin(real=real), FROM_CALL
-        shown = self._real_by_mask(inputs, call, relation)
+                return call.with_origin(real=real), FROM_CALL if is_proven else _BY_LENGTH
+        real, fact = self._padding_of_text(call, inputs, related)
+        if real is None and call.origin.across and self.origins is not None:
+            real = self.origins.known_padding(call.sizes)
+        return (call, fact) if real is None else (call.with_origin(real=real), fact)
+
+    def _padding_of_text(self, call: WatchedCall, inputs: CallInputs, related: Related) -> tuple[Tensor | None, Fact]:
+        """From the padding mask of the text that its module reads, or from the mask of the call."""
+        given = None if related.is_other_text else inputs.real
+        real, is_proven = self._fitted(given, call, inputs, related) if given is not None else (None, True)
+        if real is not None and (is_proven or bool(real.all())):
+            return real, FROM_CALL
+        shown = self._real_by_mask(inputs, call, related)
         if real is not None and (shown is None or not torch.equal(real, shown)):
-            return call.with_origin(real=real), by_length
+            return real, _BY_LENGTH
         if shown is not None:
-            return call.with_origin(real=shown), FROM_CALL if given is not None else FROM_MASK
-        if call.origin.across and self.origins is not None:
-            known = (self.origins.real.get(space) for space in self.origins.asked[0].rows)
-            real = next((one for one in known if one is not None and one.shape == (call.sizes[0], call.sizes[2])), None)
-            return call.with_origin(real=real), FROM_CALL
-        if given is not None and not self.is_whole(call) and not bool(given.all()):
-            if (real := in_blocks(given, call)) is None:
-                return call, unknown("the padding mask is of the text, not of these queries")
-            fact = assumed(f"the text is in blocks of {call.sizes[2]} tokens, in their order")
-            return call.with_origin(real=real), fact
-        return call, FROM_CALL
+            return shown, FROM_MASK if given is None else FROM_CALL
+        if given is None or self.is_whole(call) or bool(given.all()):
+            return None, FROM_CALL
+        if (real := in_blocks(given, call)) is None:
+            return None, unknown("the padding mask is of the text, not of these queries")
+        return real, assumed(f"the text is in blocks of {call.sizes[2]} tokens, in their order")
+
+    def _fitted(
+        self, given: Tensor, call: WatchedCall, inputs: CallInputs, related: Related
+    ) -> tuple[Tensor | None, bool]:
+        """The padding mask of a text for the queries of a call, if it fits them, and whether they are of this text."""
+        real = last_queries(given, inputs.length, call)
+        if related.to_text is not Relation.UNKNOWN or real is not None:
+            return real, related.to_text is not Relation.UNKNOWN
+        if self.origins is not None and inputs.rows is not None:
+            real = self.origins.joined_padding(inputs.rows, given, call.sizes)
+        return real, real is not None
 
     def _look_up(self, inputs: CallInputs, call: WatchedCall, module: str) -> WatchedCall:
         """Find what earlier calls read, if the keys are cached: all of them, or those of a static cache so far."""
@@ -241,16 +244,12 @@ class InputTracker:
         first_key = max(0, past + T - (S - call.origin.extra))  # above 0 where a cache keeps the last keys only
         return Positions(call.shift + first_key, first_key)
 
-    def _with_both_texts(self, call: WatchedCall, inputs: CallInputs, of_text: Relation | None) -> WatchedCall:
+    def _with_both_texts(self, call: WatchedCall, inputs: CallInputs, related: Related) -> WatchedCall:
         """Cross-attention with the texts of its queries and of its keys, as far as they are known."""
         B, _, T, S = call.sizes
         queries = None
-        if (
-            inputs.ids is not None
-            and inputs.length == T
-            and of_text in (None, Relation.SAME)
-            and not inputs.is_ambiguous
-        ):
+        is_own = inputs.length == T and related.to_text in (None, Relation.SAME)
+        if inputs.ids is not None and is_own and not inputs.is_ambiguous:
             queries = for_batch(inputs.ids, B)
         source = next((call.source for call in reversed(self.calls) if call.source.name), NO_SOURCE)
         keys = self.encoder_texts.of(source.states)
@@ -278,11 +277,10 @@ class InputTracker:
             if not starts_decoder and not isinstance(module, nn.TransformerDecoder):
                 return None
             inputs = CallInputs()  # a decoder does not read the text of its encoder; its own is unknown
-        self._find_origin(inputs, arguments, args, kwargs)
+        self._find_rows(inputs, arguments, args, kwargs)
         embedded = arguments.get("inputs_embeds")
-        is_fitting = embedded is None or (outer.ids is not None and embedded.shape[:2] == outer.ids.shape)
-        if is_fitting and self._related(inputs.origin, outer.origin) is not Relation.OTHER:
-            inputs.inherit_ids(outer)
+        if embedded is None or (outer.ids is not None and embedded.shape[:2] == outer.ids.shape):
+            inputs.inherit_ids(outer, self.origins)
         inputs.source_length = source_length
         inputs.total = total_length(kwargs, inputs.length, inputs.real)
         return inputs
@@ -294,18 +292,10 @@ class InputTracker:
             return None
         others = (*args, *(value for name, value in kwargs.items() if name != ENCODER_STATES))
         own = next((value for value in others if isinstance(value, Tensor) and value.dim() == 3), None)
-        if own is states:
-            return None
-        if own is not None and (origins := self.origins) is not None:
-            return None if origins.relation(origins.of(own), origins.of(states)) is Relation.SAME else states.shape[1]
-        return states.shape[1]
+        is_own = own is states or (own is not None and self.origins is not None and self.origins.are_same(own, states))
+        return None if is_own else states.shape[1]
 
-    def _related(self, one: RowOrigin | None, other: RowOrigin | None) -> Relation | None:
-        """How two texts belong together; None where tensors are not followed, as there is only one text."""
-        origins = self.origins
-        return None if origins is None or one is None or other is None else origins.relation(one, other)
-
-    def _find_origin(self, inputs: CallInputs, arguments: dict[str, Any], args: Args, kwargs: Kwargs) -> None:
+    def _find_rows(self, inputs: CallInputs, arguments: dict[str, Any], args: Args, kwargs: Kwargs) -> None:
         """Remember where the rows of the text come from that a module reads: by its ids, or by its first tensor."""
         if self.origins is None:
             return
@@ -314,7 +304,7 @@ class InputTracker:
         states = (arguments.get("inputs_embeds"), *args, *kwargs.values())
         first = next((t for t in states if isinstance(t, Tensor) and t.dim() > 2 and t.is_floating_point()), None)
         text = ids if ids is not None else first
-        inputs.origin = None if text is None else self.origins.of(text)
+        inputs.rows = None if text is None else self.origins.of(text)
 
     def _input_arguments(self, module: nn.Module, args: Args, kwargs: Kwargs) -> dict[str, Any]:
         """The arguments that may describe the inputs, by name."""
@@ -332,7 +322,17 @@ class InputTracker:
         own = self.calls[-1].source if self.calls else NO_SOURCE
         return own, self.calls[-2].source if len(self.calls) > 1 else NO_SOURCE
 
-    def _is_cross_attention(self, module: str, inputs: CallInputs, T: int, S: int, past: int) -> bool:
+    def _is_cross_attention(
+        self, module: str, inputs: CallInputs, T: int, S: int, past: int, related: Related = UNRELATED
+    ) -> bool:
+        """By where queries and keys come from; if nothing tells, by what modules are given, or by their names."""
+        if related.keys is Relation.OTHER:
+            return True
+        if related.keys is Relation.SAME and T == S and not (self.origins and self.origins.reads_one_text_twice):
+            return False
+        return self._is_called_cross_attention(module, inputs, T, S, past)
+
+    def _is_called_cross_attention(self, module: str, inputs: CallInputs, T: int, S: int, past: int) -> bool:
         """By the length of the encoder's text, by the arguments of the modules, or by the module's name."""
         own_lengths = (inputs.length, past + (inputs.length or 0))
         # Where both texts have the same length, only the name can decide.
@@ -346,25 +346,34 @@ class InputTracker:
             return True
         return outer.name == "context" and outer.length == S and S not in (T, past + T)
 
-    def _real_by_mask(self, inputs: CallInputs, call: WatchedCall, relation: Relation | None) -> Tensor | None:
+    def _real_by_mask(self, inputs: CallInputs, call: WatchedCall, related: Related) -> Tensor | None:
         """(B, T), False = padding, from the mask of the call."""
         own, outer = self._sources()
         B, _, T, S = call.sizes
         may_be_other = own.name or outer.name == "context" or inputs.source_length == S
-        if call.origin.across or not T == S > 0 or (may_be_other and relation is not Relation.SAME):
+        if call.origin.across or not T == S > 0 or (may_be_other and related.keys is not Relation.SAME):
             return None  # the mask is of another text
         real = real_queries(call, lambda columns: any(hides_keys(call.arguments, columns) for call in self.calls))
         return None if real is None else for_batch(real.expand(-1, S), B)
 
 
-def _token_ids(inputs: CallInputs, call: WatchedCall) -> Tensor | None:
+def _settled(call: WatchedCall, basis: Basis) -> WatchedCall:
+    """The call with how all is known, and without what padding was read from."""
+    if isinstance(call.attention, OwnWeights) and call.attention.seen is not None:
+        call = call.with_attention(seen=None)
+    return call.with_origin(basis=basis) if basis != call.origin.basis else call
+
+
+def _token_ids(inputs: CallInputs, call: WatchedCall, given: Given) -> Tensor | None:
     """(B, S) ids of the keys: those of this call, after those of earlier calls where the keys come from a cache."""
     assert inputs.ids is not None
     B, _, T, S = call.sizes
     if S == T and not inputs.is_cached:
         return for_batch(inputs.ids, B)
     length, ids = inputs.past_length(B) + T, for_batch(inputs.ids, B)
-    if inputs.past is None or ids is None or not T < S <= length:  # S < length: the cache keeps the last keys only
+    # S < length: the cache keeps the last keys only, if it does not say that it has others.
+    are_last = T < S <= length and (length == S or not given.keys or S in given.keys)
+    if inputs.past is None or ids is None or not are_last:
         return None
     inputs.is_cached = True
     return torch.cat([inputs.past.ids, ids], 1)[:, length - S :]

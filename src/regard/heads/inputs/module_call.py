@@ -19,7 +19,7 @@ from regard.attention.layer import MultiHeadAttention
 from regard.attention.masks import Mask
 from regard.heads.calls.call import Args, Kwargs, WatchedCall
 from regard.heads.inputs.cached_texts import CachedText, keys_with_cache
-from regard.heads.inputs.row_origin import RowOrigin
+from regard.heads.inputs.row_origin import Relation, RowOrigin, RowOrigins
 from regard.support.vocabulary import CACHES, KEY_SOURCES
 
 CROSS_ATTENTION = re.compile(r"cross|encoder_att|enc_?dec|multihead_attn|attn2", re.IGNORECASE)  # names of modules
@@ -85,15 +85,21 @@ class CallInputs:
     source_length: int | None = None  # length of the text that cross-attention reads
     is_ambiguous: bool = False  # there was a second argument of integers: perhaps the ids of another text
     is_cached: bool = False  # attention inside read the ids of earlier calls and of this one together
-    origin: RowOrigin | None = None  # where the rows of this text come from, if that is followed
+    rows: RowOrigin | None = None  # where the rows of this text come from, if that is followed
 
     def past_length(self, B: int) -> int:
         """How many ids of earlier calls may come before those of this one."""
         return 0 if self.past is None or self.past.ids.shape[0] != B else self.past.ids.shape[1]
 
-    def inherit_ids(self, outer: CallInputs) -> None:
-        """A module inside that is given only the padding mask reads the same ids, if the sizes agree."""
+    def inherit_ids(self, outer: CallInputs, origins: RowOrigins | None = None) -> None:
+        """A module inside that is given only the padding mask reads the same ids, if the sizes agree.
+
+        origins: where tensors come from, if that is followed; it must not be another text.
+        """
         if self.ids is not None or self.real is None or outer.ids is None:
+            return
+        followed = origins is not None and self.rows is not None and outer.rows is not None
+        if followed and origins.relation(self.rows, outer.rows) is Relation.OTHER:  # type: ignore[union-attr, arg-type]
             return
         if self.real.shape == (outer.ids if outer.real is None else outer.real).shape:
             self.ids, self.length = outer.ids, outer.length

@@ -69,7 +69,7 @@ def positions_of(
         return FROM_CALL
     if source.twin and S == T:
         return assumed(f"queries and keys are the same text; the module was given two inputs of {T} tokens")
-    attend = f"{T} {('queries attend', 'query attends')[T == 1]} to {S} key{'s' * (S != 1)}"
+    attend = attending(call)
     if not whole_text(call, given):
         if S == T and math.prod(given.shape[:-1]) == B * T:
             return assumed(f"queries and keys are the same {T} tokens, in {B} blocks")
@@ -79,15 +79,24 @@ def positions_of(
         return by_length if relation is Relation.UNKNOWN else FROM_CALL
     if S in given.keys:
         return FROM_CALL
-    if S < T:
-        return unknown(attend)
-    if source.name or outer.name:
+    if S > T and (source.name or outer.name):
         return unknown(f"{attend}, which may be of two texts")
+    return _of_more_keys(call, given) if S > T else unknown(attend)
+
+
+def _of_more_keys(call: WatchedCall, given: Given) -> Fact:
+    """How positions are known where there are more keys than queries, and no cache of as many."""
     if _ends_on_diagonal(call):
         return FROM_MASK
     if given.cached and not given.keys:
         return assumed("the last query stands at the last key; the cache does not say how many keys it has")
-    return unknown(attend)
+    return unknown(attending(call))
+
+
+def attending(call: WatchedCall) -> str:
+    """5 queries attend to 11 keys."""
+    _, _, T, S = call.sizes
+    return f"{T} {('queries attend', 'query attends')[T == 1]} to {S} key{'s' * (S != 1)}"
 
 
 def _ends_on_diagonal(call: WatchedCall) -> bool:

@@ -1,4 +1,4 @@
-"""What functions do to the rows of a tensor, its tokens: which keep them, and which choose, join, move or write some."""
+"""What functions do to the rows of a tensor, its tokens: which keep them, and which choose, join, move or write."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MOVE = {"roll", "flip", "pad", "flipud", "fliplr", "rot90"}
 CHOOSE = {"gather", "index_select", "take_along_dim", "take", "masked_select", "__getitem__"}
 WRITE = {
     *("__setitem__", "index_put", "index_put_", "index_copy", "index_copy_", "scatter", "scatter_", "slice_scatter"),
-    *("masked_scatter", "masked_scatter_", "index_add", "index_add_", "scatter_add", "scatter_add_"),
+    *("copy_", "masked_scatter", "masked_scatter_", "index_add", "index_add_", "scatter_add", "scatter_add_"),
 }
 Rows = tuple[int, int, int]  # the first, how many, and the step
 

@@ -42,6 +42,21 @@ class Relation(Enum):
     UNKNOWN = "neither is proven"
 
 
+class Related(NamedTuple):
+    """How the queries of a call belong to its keys, and to the text of its module; None where nothing is followed."""
+
+    keys: Relation | None = None
+    to_text: Relation | None = None
+
+    @property
+    def is_other_text(self) -> bool:
+        """Are the queries those of another text, for certain?"""
+        return self.to_text is Relation.OTHER
+
+
+UNRELATED = Related()  # there is only one text
+
+
 class RowOrigin(NamedTuple):
     """Where the rows of a tensor come from; of scores and weights also where their columns do."""
 
@@ -56,6 +71,28 @@ class RowOrigin(NamedTuple):
         rows = self.rows | other.rows
         rows = rows if len(rows) <= MOST else frozenset(sorted(rows)[:MOST])
         return RowOrigin(rows, self.sources | other.sources, keys, self.length or other.length)
+
+
+class _Call(NamedTuple):
+    """A function that was called: its tensors, each with its origin, and one of its results."""
+
+    name: str
+    args: Args
+    kwargs: Kwargs
+    operands: list[tuple[Tensor, RowOrigin]]
+    out: Tensor
+
+    @property
+    def tensor(self) -> Tensor:
+        return self.operands[0][0]
+
+    @property
+    def first(self) -> RowOrigin:
+        return self.operands[0][1]
+
+    @property
+    def others(self) -> list[RowOrigin]:
+        return [origin for _, origin in self.operands[1:]]
 
 
 Asked = tuple[RowOrigin, RowOrigin]  # of queries and of keys
@@ -73,14 +110,14 @@ class RowOrigins:
         self._known: dict[int, tuple[weakref.ref[Tensor], RowOrigin]] = {}
         self._spaces: dict[Hashable, int] = {}  # by what they are derived from
         self._parts: dict[int, list[tuple[int, int, RowOrigin]]] = {}  # first row, rows and origin of what was joined
-        self.read_twice = False  # was an argument given under two names, as for an encoder and a decoder?
+        self.reads_one_text_twice = False  # was an argument given under two names, as for an encoder and a decoder?
         self.roots: list[Tensor] = []
-        self.real: dict[int, Tensor] = {}  # (B, T), False = padding, of row spaces where a self-attention showed it
+        self._real: dict[int, Tensor] = {}  # (B, T), False = padding, of row spaces where a self-attention showed it
         self.asked: Asked = (_LOST, _LOST)  # of the queries and keys of the attention that runs
         for name, tensor in arguments:
             if may_be_text(name, tensor):
                 if id(tensor) in self._known:
-                    self.read_twice = True
+                    self.reads_one_text_twice = True
                     continue
                 self.roots.append(tensor)
                 space = frozenset({self._space(("argument", len(self.roots)))})
@@ -100,6 +137,10 @@ class RowOrigins:
         # Two arguments of one shape may be a text, and the same with its positions added.
         are_twins = any(a.shape == b.shape and a.is_floating_point() and b.is_floating_point() for a, b in pairs)
         return Relation.UNKNOWN if are_twins else Relation.OTHER
+
+    def are_same(self, one: Tensor, other: Tensor) -> bool:
+        """Do two tensors have the same tokens, for certain?"""
+        return self.relation(self.of(one), self.of(other)) is Relation.SAME
 
     @property
     def adds_a_text(self) -> bool:
@@ -155,49 +196,55 @@ class RowOrigins:
             if is_sliced:
                 origin = self._part(operands[0][1], rows_taken(name, args, results, i, operands[0][1].length))
             else:
-                origin = self._result(name, args, kwargs, operands, result)
+                rule = _RULES.get(name, RowOrigins._elementwise) if operands else RowOrigins._new
+                origin = rule(self, _Call(name, args, kwargs, operands, result))
             self._add(result, origin)
             base = result._base if operands and result is operands[0][0] else None
             if base is not None and not learned(result):  # a part of another tensor was written
                 self._add(base, self._written(self.of(base), origin))
 
-    def _result(
-        self, name: str, args: Args, kwargs: Kwargs, operands: list[tuple[Tensor, RowOrigin]], out: Tensor
-    ) -> RowOrigin:
-        if name in names.CONSTANT or not operands:
-            return self._constant(out)
-        (tensor, first), others = operands[0], [origin for _, origin in operands[1:]]
-        if name in names.LEARNED:
-            return self._learned(first, tensor, out)
-        if name in names.PRODUCT:
-            return self._product(operands[-2:] if len(operands) > 1 else operands * 2)
-        if name in names.JOIN:
-            return self._joined(operands, joined_axis(name, args, kwargs, out), out, is_stack=name == "stack")
-        if name in names.MOVE and not (name == "pad" and tensor.shape[:-1] == out.shape[:-1]):
-            return self._derived((name, str(args[1:]), str(kwargs)), first)
-        if name in names.FIRST or not others:
-            return first
-        if name in names.WRITE:
-            is_whole = name == "__setitem__" and len(others) == 1 and rows_indexed(args[0], args[1], None) is None
-            return self._merged([first, *others]) if is_whole else self._written(first, others[-1])
-        if name in names.CHOOSE:  # from a table of constants, what was looked up in it
-            how = (name, *(origin.rows for origin in others))
-            return self._derived(how, first, *others) if self._arguments(first) else others[-1]
-        if name == "copy_":
-            return others[0]
-        return self._elementwise(operands[name == "where" :], out)
+    def _product_of(self, call: _Call) -> RowOrigin:
+        return self._product(call.operands[-2:] if call.others else call.operands * 2)
 
-    def _elementwise(self, operands: list[tuple[Tensor, RowOrigin]], out: Tensor) -> RowOrigin:
+    def _first(self, call: _Call) -> RowOrigin:
+        return call.first
+
+    def _learned_of(self, call: _Call) -> RowOrigin:
+        return self._learned(call.first, call.tensor, call.out)
+
+    def _moved(self, call: _Call) -> RowOrigin:
+        if call.name == "pad" and call.tensor.shape[:-1] == call.out.shape[:-1]:
+            return call.first
+        return self._derived((call.name, str(call.args[1:]), str(call.kwargs)), call.first)
+
+    def _chosen(self, call: _Call) -> RowOrigin:
+        """From a table of constants, what was looked up in it; otherwise other rows."""
+        if not call.others or not self._arguments(call.first):
+            return call.others[-1] if call.others else call.first
+        return self._derived((call.name, *(origin.rows for origin in call.others)), call.first, *call.others)
+
+    def _written_of(self, call: _Call) -> RowOrigin:
+        is_item = call.name == "__setitem__" and len(call.others) == 1
+        if call.name == "copy_" and call.others:
+            return call.others[0]
+        if is_item and rows_indexed(call.args[0], call.args[1], None) is None:
+            return self._merged([call.first, *call.others])
+        return self._written(call.first, *call.others[-1:])
+
+    def _elementwise(self, call: _Call) -> RowOrigin:
         """Row i of the result is computed from row i of the operands that are not broadcast along the rows."""
+        operands = call.operands[call.name == "where" :]
         origins = [origin for _, origin in operands if origin.keys is not None]  # scores, and a mask or a bias
         if not origins:
-            count = out.numel()
             of_arguments = [(t, origin) for t, origin in operands if self._arguments(origin)]
-            whole = [origin for t, origin in of_arguments if t.numel() == count]
+            whole = [origin for t, origin in of_arguments if t.numel() == call.out.numel()]
             origins = whole or [origin for _, origin in of_arguments or operands]
             if not whole and len(of_arguments) == len(origins) == 2:  # every row of one with every row of the other
                 return origins[0]._replace(keys=origins[1])
         return self._merged(origins)
+
+    def _new(self, call: _Call) -> RowOrigin:
+        return self._constant(call.out)
 
     def _learned(self, origin: RowOrigin, tensor: Tensor, out: Any) -> RowOrigin:
         """The result of a learned function: not scores any more, unless heads are mixed, (B, H, T, S)."""
@@ -225,8 +272,10 @@ class RowOrigins:
             return weights
         return queries if values.rows & keys.rows or weights is left else values
 
-    def _joined(self, operands: list[tuple[Tensor, RowOrigin]], axis: int, out: Tensor, is_stack: bool) -> RowOrigin:
-        parts = [(t, origin) for t, origin in operands if t.numel()] or operands[:1]  # an empty cache adds nothing
+    def _joined(self, call: _Call) -> RowOrigin:
+        out, is_stack = call.out, call.name == "stack"
+        axis = joined_axis(call.name, call.args, call.kwargs, out)
+        parts = [(t, origin) for t, origin in call.operands if t.numel()] or call.operands[:1]  # as in an empty cache
         origins = [origin for _, origin in parts]
         shares = all(one.rows == origins[0].rows for one in origins)
         is_other_axis = is_stack or origins[0].length not in (None, parts[0][0].shape[axis])
@@ -250,7 +299,17 @@ class RowOrigins:
                     return joined
         return self._derived(("part", part), origin)._replace(length=part[1])
 
-    def joined_real(self, text: RowOrigin, real: Tensor, sizes: tuple[int, int, int, int]) -> Tensor | None:
+    def learn_padding(self, real: Tensor | None) -> None:
+        """A self-attention has shown which of its queries are real, (B, T): so they are wherever they ask."""
+        if real is not None:
+            self._real.update(dict.fromkeys(self.asked[0].rows, real))
+
+    def known_padding(self, sizes: tuple[int, int, int, int]) -> Tensor | None:
+        """(B, T): which queries of the attention that runs are real, where an earlier one has shown it."""
+        known = (self._real.get(space) for space in self.asked[0].rows)
+        return next((real for real in known if real is not None and real.shape == (sizes[0], sizes[2])), None)
+
+    def joined_padding(self, text: RowOrigin, real: Tensor, sizes: tuple[int, int, int, int]) -> Tensor | None:
         """(B, T): which queries are real, where they are a text with this padding mask, joined with other tokens."""
         for space in self.asked[0].rows:
             for start, size, part in self._parts.get(space, ()):
@@ -289,6 +348,22 @@ class RowOrigins:
     def _add(self, tensor: Tensor, origin: RowOrigin) -> None:
         key, known = id(tensor), self._known
         known[key] = weakref.ref(tensor, lambda _: known.pop(key, None)), origin
+
+
+_RULES: dict[str, Callable[[RowOrigins, _Call], RowOrigin]] = {
+    name: rule
+    for group, rule in (
+        (names.CONSTANT, RowOrigins._new),
+        (names.FIRST, RowOrigins._first),
+        (names.LEARNED, RowOrigins._learned_of),
+        (names.PRODUCT, RowOrigins._product_of),
+        (names.JOIN, RowOrigins._joined),
+        (names.MOVE, RowOrigins._moved),
+        (names.CHOOSE, RowOrigins._chosen),
+        (names.WRITE, RowOrigins._written_of),
+    )
+    for name in group
+}
 
 
 def _queries_and_keys(weights: RowOrigin, values: RowOrigin) -> Asked:

@@ -123,8 +123,8 @@ def _read_arguments(
 class FlexSinks:
     """A call of FlexAttention, and what the model does with its output and its LSE.
 
-    depth: how many modules were running. asked: where its queries and keys come from. unknown: why its weights cannot be
-    derived any more.
+    depth: how many modules were running. asked: where its queries and keys come from.
+    unknown: why its weights cannot be derived any more.
     """
 
     def __init__(self, call: WatchedCall, out: Tensor, lse: Any, depth: int, asked: Asked | None = None) -> None:
