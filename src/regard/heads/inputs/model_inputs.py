@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.call import QK
+from regard.attention.layer import MultiHeadAttention
 from regard.heads.calls.basis import FROM_CALL, FROM_MASK, Basis, Fact, How, assumed, unknown
 from regard.heads.calls.call import Args, Kwargs, OwnWeights, TextIds, WatchedCall
 from regard.heads.calls.edits import Positions
@@ -153,12 +154,21 @@ class InputTracker:
     def _positions_of(self, call: WatchedCall, inputs: CallInputs, token_fact: Fact, related: Related) -> Fact:
         own, outer = self._sources() if related.keys is not Relation.SAME else (NO_SOURCE, NO_SOURCE)
         _, _, T, S = call.sizes
+        if call.origin.across:
+            is_proven = T != S or related.keys is Relation.OTHER or self._is_defined_as_cross_attention
+            return FROM_CALL if is_proven else assumed("keys are of another text, as an argument or a module is named")
         if self.origins is not None and S > T and self.origins.adds_a_text:
             own = KeySource("followed")
         is_cached = inputs.is_cached and (not self.given.keys or S in self.given.keys)
         is_known = is_cached or (call.origin.tokens is not None and token_fact == FROM_CALL)
         is_known = is_known and not (own.twin and inputs.is_ambiguous)
         return positions_of(call, self.given, is_known, own, outer, related.keys)
+
+    @property
+    def _is_defined_as_cross_attention(self) -> bool:
+        """Is the attention that runs cross-attention by what its layer, of torch or of regard, is documented to be?"""
+        layers = [call.module for call in self.calls[-2:]]
+        return isinstance(layers[-1], MultiHeadAttention) or isinstance(layers[0], nn.TransformerDecoderLayer)
 
     @property
     def given(self) -> Given:

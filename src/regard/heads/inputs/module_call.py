@@ -157,13 +157,13 @@ def key_source(module: nn.Module, args: Args, kwargs: Kwargs) -> KeySource:
     """The argument that holds another text for the keys."""
     sources = {name: kwargs[name] for name in KEY_SOURCES if name in kwargs} if kwargs else {}
     if isinstance(module, MultiHeadAttention):
-        sources["context"] = _argument(1, "source", args, kwargs)  # as other layers call it
+        sources["context"] = argument(1, "source", args, kwargs)  # as other layers call it
     for name, states in sources.items():
         times = sum(value is states for value in (*args, *kwargs.values()))  # it may be given as the queries, too
         if isinstance(states, Tensor) and states.dim() > 1 and times == 1:
             return KeySource(name, states.shape[-2], states)
     if isinstance(module, nn.MultiheadAttention) and not is_self_attention(args, kwargs):
-        key = _argument(1, "key", args, kwargs)
+        key = argument(1, "key", args, kwargs)
         if isinstance(key, Tensor) and not key.is_nested:
             length = key.shape[1 if module.batch_first and key.dim() == 3 else 0]
             return KeySource("key", length, key, twin=True)
@@ -189,10 +189,11 @@ def _length(text: Tensor) -> int:
 
 def is_self_attention(args: Args, kwargs: Kwargs) -> bool:
     """Are queries and keys the same text? torch.nn.MultiheadAttention gets a padding mask of the keys only."""
-    return _argument(0, "query", args, kwargs) is _argument(1, "key", args, kwargs)
+    return argument(0, "query", args, kwargs) is argument(1, "key", args, kwargs)
 
 
-def _argument(i: int, name: str, args: Args, kwargs: Kwargs) -> Any:
+def argument(i: int, name: str, args: Args, kwargs: Kwargs) -> Any:
+    """The i-th argument, which has this name."""
     return args[i] if len(args) > i else kwargs.get(name)
 
 

@@ -80,7 +80,7 @@ def _are_tokens(tensor: Tensor, axis: int, length: int | None) -> bool:
 
 def mixes_tokens(tensor: Tensor, length: int | None) -> bool:
     """Is the last axis that of the tokens, so that a linear layer mixes them? Then the tensor was transposed."""
-    return tensor.dim() > 2 and tensor.shape[-1] == length and tensor.stride(-1) != 1
+    return not tensor.is_nested and tensor.dim() > 2 and tensor.shape[-1] == length and tensor.stride(-1) != 1
 
 
 def joined_axis(name: str, args: Args, kwargs: Kwargs, out: Tensor) -> int:

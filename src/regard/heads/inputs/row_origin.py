@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from enum import Enum
 from functools import reduce
 from typing import Any, NamedTuple
@@ -102,11 +103,11 @@ _LOST = RowOrigin(sources=frozenset({LOST}))
 class RowOrigins:
     """The origin of every tensor of one forward, from the arguments of the outermost module on.
 
-    module: the module that runs; its tensors that are no arguments are constants.
+    calls: the module calls in progress, innermost last. The tensors that a module has as attributes are constants.
     """
 
-    def __init__(self, arguments: Sequence[tuple[str, Tensor]], module: Callable[[], nn.Module]) -> None:
-        self._module = module
+    def __init__(self, arguments: Sequence[tuple[str, Tensor]], calls: Callable[[], Sequence[Any]]) -> None:
+        self._calls = calls
         self._known: dict[int, tuple[weakref.ref[Tensor], RowOrigin]] = {}
         self._spaces: dict[Hashable, int] = {}  # by what they are derived from
         self._parts: dict[int, list[tuple[int, int, RowOrigin]]] = {}  # first row, rows and origin of what was joined
@@ -159,7 +160,10 @@ class RowOrigins:
             return entry[1]
         if learned(tensor) or tensor.dim() == 0:
             return self._constant(tensor if tensor._base is None else tensor._base)
-        module = self._module()
+        if tensor.is_nested:  # torch.nn.TransformerEncoder packs its input in operators that are not followed
+            given = (t for call in reversed(self._calls()) for t in tensors_among(call.arguments) if not t.is_nested)
+            return next(map(self.of, given), _LOST)
+        module = self._calls()[-1].module
         held = (*module._buffers.values(), *module.__dict__.values())
         return self._constant(tensor) if any(value is tensor for value in held) else _LOST
 
@@ -186,6 +190,10 @@ class RowOrigins:
 
     def follow(self, name: str, args: Args, kwargs: Kwargs, out: Any) -> None:
         """A function was called: its results have the rows of its arguments, or new ones."""
+        with suppress(RuntimeError, TypeError, ValueError, IndexError, AttributeError):  # otherwise they are unknown
+            self._follow(name, args, kwargs, out)
+
+    def _follow(self, name: str, args: Args, kwargs: Kwargs, out: Any) -> None:
         target = args[0] if name == "__setitem__" else out
         results = [target] if isinstance(target, Tensor) else list(tensors_among((target,), longest=99))
         if not results:
@@ -373,7 +381,7 @@ def _queries_and_keys(weights: RowOrigin, values: RowOrigin) -> Asked:
 
 
 def row_origins_of(
-    argument_names: Sequence[str], args: Args, kwargs: Kwargs, module: Callable[[], nn.Module], may_cross: bool
+    argument_names: Sequence[str], args: Args, kwargs: Kwargs, calls: Callable[[], Sequence[Any]], may_cross: bool
 ) -> RowOrigins | None:
     """RowOrigins for a forward in which lengths may be mistaken; None where it reads one text, which takes no time.
 
@@ -381,4 +389,4 @@ def row_origins_of(
     """
     arguments = list(tensors_given(argument_names, args, kwargs))
     texts = {id(tensor) for name, tensor in arguments if may_be_text(name, tensor)}
-    return RowOrigins(arguments, module) if len(texts) > 1 or may_cross else None
+    return RowOrigins(arguments, calls) if len(texts) > 1 or may_cross else None

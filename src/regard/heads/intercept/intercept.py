@@ -27,7 +27,7 @@ from regard.heads.calls.edits import CallEdit, Editor, LayerEdit
 from regard.heads.calls.head_axis import HeadAxis, find_head_axis
 from regard.heads.calls.score_origin import Memory
 from regard.heads.inputs.model_inputs import InputTracker
-from regard.heads.inputs.module_call import positional_names
+from regard.heads.inputs.module_call import ModuleCall, positional_names
 from regard.heads.inputs.row_origin import RowOrigins, row_origins_of
 from regard.heads.inputs.user_texts import Given
 from regard.heads.intercept import flex, functorch, paths, regard_attention, sdpa, torch_nn  # noqa: F401  all paths
@@ -140,8 +140,8 @@ class Interceptor:
             else:
                 with self.mode_for(module):
                     output = original(module, *args, **kwargs)
-                if self.origins is not None and isinstance(module, torch_nn.WITH_FAST_PATH):
-                    self.origins.hand_on((*args, *kwargs.values()), output, is_learned=True)
+                if isinstance(module, torch_nn.WITH_FAST_PATH):
+                    self._handed_on(module, args, kwargs, output)
             return output
         finally:
             self._leave(entered, output)
@@ -166,13 +166,11 @@ class Interceptor:
         """Call a module that makes no attention, without our mode where no tensor is followed."""
         patched = module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__
         if patched or not self.mode.may_be_off:
-            return original(module, *args, **kwargs)
+            output = original(module, *args, **kwargs)
+            return output if patched or self.mode.is_on else self._handed_on(module, args, kwargs, output)
         self.mode.set(on=False)
         try:
-            output = original(module, *args, **kwargs)
-            if self.origins is not None:
-                self.origins.hand_on((*args, *kwargs.values()), output, is_learned="weight" in module._parameters)
-            return output
+            return self._handed_on(module, args, kwargs, original(module, *args, **kwargs))
         except RuntimeError as error:  # which the mode would explain
             if isinstance(module, nn.Linear):
                 first = (*args, *kwargs.values())[:1]
@@ -181,6 +179,13 @@ class Interceptor:
             raise
         finally:
             self.mode.set(on=True)
+
+    def _handed_on(self, module: nn.Module, args: Args, kwargs: Kwargs, output: Any) -> Any:
+        """The output of a module without our mode, whose rows are those of its first argument."""
+        if self.origins is not None:
+            is_learned = "weight" in module._parameters or bool(module._modules)
+            self.origins.hand_on((*args, *kwargs.values()), output, is_learned)
+        return output
 
     def _enter(self, module: nn.Module, args: Args, kwargs: Kwargs, entered: list[WatchedModel]) -> None:
         """The models that this module is part of know that it runs; they are added to `entered`."""
@@ -191,7 +196,7 @@ class Interceptor:
                 may_cross = [model.may_cross for model in self.models if model.knows(module)]
                 if may_cross:
                     names = positional_names(module) if args else ()
-                    self.origins = row_origins_of(names, args, kwargs, self._innermost_module, any(may_cross))
+                    self.origins = row_origins_of(names, args, kwargs, self._calls, any(may_cross))
             for model in self.models:
                 model.inputs.origins = self.origins
                 if model.enter(module, args, kwargs):
@@ -323,8 +328,8 @@ class Interceptor:
         except (ValueError, RuntimeError, TypeError, IndexError) as error:
             raise ValueError(f"cannot {verb} the attention in {self._module_name()}: {error}") from error
 
-    def _innermost_module(self) -> nn.Module:
-        return self.running[0].calls[-1].module
+    def _calls(self) -> list[ModuleCall]:
+        return self.running[0].calls
 
     def _module_name(self) -> str:
         return self.running[0].calls[-1].name or "the model itself"
