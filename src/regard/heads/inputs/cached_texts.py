@@ -19,6 +19,7 @@ from regard.heads.calls.same_keys import fingerprint
 from regard.support.vocabulary import CACHES
 
 KEPT = 16  # how many texts are remembered for each layer
+_CACHES = frozenset(CACHES)
 HELD = 64 * 2**20  # bytes of their keys that are held before fingerprints take their place
 
 
@@ -37,6 +38,8 @@ def keys_with_cache(module: Any, args: Args, kwargs: Kwargs) -> tuple[int, ...]:
 
     One cache for many layers has other lengths in those that ran already, so the module must say which layer it is.
     """
+    if _CACHES.isdisjoint(kwargs):  # as of nearly all modules
+        return ()
     cache = next((kwargs[name] for name in CACHES if kwargs.get(name) is not None), None)
     first = None if cache is None else next((t for t in (*args, *kwargs.values()) if isinstance(t, Tensor)), None)
     if first is None or first.is_nested or first.dim() < 2:

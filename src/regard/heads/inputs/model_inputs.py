@@ -11,13 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.attention.call import QK
 from regard.attention.layer import MultiHeadAttention
 from regard.heads.calls.basis import FROM_CALL, FROM_MASK, Basis, Fact, How, assumed, unknown
 from regard.heads.calls.call import Args, Kwargs, OwnWeights, TextIds, WatchedCall
 from regard.heads.calls.edits import Positions
 from regard.heads.calls.same_keys import fingerprint_of
-from regard.heads.inputs.cached_texts import CachedTexts, text_read, total_length, without_unused_slots
+from regard.heads.inputs.cached_texts import CachedTexts, total_length, without_unused_slots
 from regard.heads.inputs.module_call import (
     CROSS_ATTENTION,
     NO_SOURCE,
@@ -32,10 +31,9 @@ from regard.heads.inputs.module_call import (
 from regard.heads.inputs.padded_queries import hides_keys, in_blocks, last_queries, real_queries
 from regard.heads.inputs.positions import has_length, positions_of, whole_text
 from regard.heads.inputs.row_origin import UNRELATED, Related, Relation, RowOrigins
-from regard.heads.inputs.text_arguments import EncoderTexts, holds_integers, read_inputs
+from regard.heads.inputs.text_arguments import EncoderTexts, holds_integers, read_inputs, token_ids, with_text
 from regard.heads.inputs.user_texts import Given as GivenTexts
 from regard.heads.inputs.user_texts import UserTexts, for_batch
-from regard.heads.measure.target_keys import first_visible
 from regard.support.vocabulary import ENCODER_STATES, IDS, KEY_PADDING, KEY_PADDING_OF_MODEL, KEY_SOURCES
 
 INPUT_NAMES = {*IDS, "attention_mask", "inputs_embeds", *KEY_PADDING_OF_MODEL}
@@ -114,7 +112,7 @@ class InputTracker:
             self.unmatched.add((B, T, S))
             self.modules.add(module)
         if ids is not None and call.origin.tokens is ids:
-            call = _with_text(call, inputs, module)
+            call = with_text(call, inputs, module)
         basis = Basis(call.origin.basis.weights, call.origin.basis.heads, positions, padding, token_fact)
         return _settled(call, basis)
 
@@ -144,7 +142,7 @@ class InputTracker:
         across = self._is_cross_attention(module, inputs, T, S, inputs.past_length(B), related)
         ids, fact = None, call.origin.basis.tokens
         if is_own and not across:
-            call, ids = used, _token_ids(inputs, used, self.given)
+            call, ids = used, token_ids(inputs, used, self.given)
         if ids is not None:
             is_proven = related.to_text is not Relation.UNKNOWN
             is_proven = is_proven and (related.keys is not Relation.UNKNOWN or inputs.is_cached)
@@ -372,36 +370,3 @@ def _settled(call: WatchedCall, basis: Basis) -> WatchedCall:
     if isinstance(call.attention, OwnWeights) and call.attention.seen is not None:
         call = call.with_attention(seen=None)
     return call.with_origin(basis=basis) if basis != call.origin.basis else call
-
-
-def _token_ids(inputs: CallInputs, call: WatchedCall, given: Given) -> Tensor | None:
-    """(B, S) ids of the keys: those of this call, after those of earlier calls where the keys come from a cache."""
-    assert inputs.ids is not None
-    B, _, T, S = call.sizes
-    if S == T and not inputs.is_cached:
-        return for_batch(inputs.ids, B)
-    length, ids = inputs.past_length(B) + T, for_batch(inputs.ids, B)
-    # S < length: the cache keeps the last keys only, if it does not say that it has others.
-    are_last = T < S <= length and (length == S or not given.keys or S in given.keys)
-    if inputs.past is None or ids is None or not are_last:
-        return None
-    inputs.is_cached = True
-    return torch.cat([inputs.past.ids, ids], 1)[:, length - S :]
-
-
-def _with_text(call: WatchedCall, inputs: CallInputs, module: str) -> WatchedCall:
-    """A call whose ids are known, with where its text begins; the first of a forward is remembered for later ones."""
-    assert call.origin.tokens is not None
-    B, _, T, S = call.sizes
-    first, ids = None, call.origin.tokens
-    if inputs.is_cached and inputs.past is not None:
-        before = inputs.past.ids.shape[1] + T - S  # how many keys were dropped
-        first, ids = inputs.past.first, torch.cat([inputs.past.ids, call.origin.tokens[:, S - T :]], 1)
-        dropped = torch.where(torch.arange(before, device=ids.device) < first[:, None], -1, ids[:, :before])
-        call = call.with_origin(first=first - before, dropped=dropped if before else None)
-    if inputs.layer is None and (call.origin.fingerprint is not None or isinstance(call.attention, QK)):
-        if first is None:
-            counted, real = torch.ones(B, 1, T, dtype=torch.bool, device=call.device), call.origin.real
-            first = first_visible(call, counted if real is None else real[:, None].to(call.device))
-        inputs.layer, inputs.read = module, text_read(call, ids.detach().clone(), first.to(ids.device))
-    return call

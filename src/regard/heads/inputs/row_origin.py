@@ -309,7 +309,7 @@ class RowOrigins:
 
     def learn_padding(self, real: Tensor | None) -> None:
         """A self-attention has shown which of its queries are real, (B, T): so they are wherever they ask."""
-        if real is not None:
+        if real is not None and not self.reads_one_text_twice:
             self._real.update(dict.fromkeys(self.asked[0].rows, real))
 
     def known_padding(self, sizes: tuple[int, int, int, int]) -> Tensor | None:

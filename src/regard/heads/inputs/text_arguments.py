@@ -1,4 +1,4 @@
-"""What the arguments of a module say of its text: token ids and padding; and the texts of what modules returned."""
+"""The texts of modules: by their arguments, token ids and padding; of their outputs; and of the keys inside them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from regard.heads.calls.call import Args, TextIds
-from regard.heads.inputs.module_call import CallInputs
+from regard.attention.call import QK
+from regard.heads.calls.call import Args, TextIds, WatchedCall
+from regard.heads.inputs.cached_texts import text_read
+from regard.heads.inputs.module_call import CallInputs, Given
+from regard.heads.inputs.user_texts import for_batch
+from regard.heads.measure.target_keys import first_visible
 from regard.support.arguments import is_integer
 from regard.support.hidden_scores import may_see
 from regard.support.vocabulary import IDS, KEY_PADDING_OF_MODEL
@@ -64,3 +68,36 @@ def read_padding(arguments: dict[str, Any]) -> Tensor | None:
 
 def holds_integers(t: Any) -> bool:
     return isinstance(t, Tensor) and is_integer(t)
+
+
+def token_ids(inputs: CallInputs, call: WatchedCall, given: Given) -> Tensor | None:
+    """(B, S) ids of the keys: those of this call, after those of earlier calls where the keys come from a cache."""
+    assert inputs.ids is not None
+    B, _, T, S = call.sizes
+    if S == T and not inputs.is_cached:
+        return for_batch(inputs.ids, B)
+    length, ids = inputs.past_length(B) + T, for_batch(inputs.ids, B)
+    # S < length: the cache keeps the last keys only, if it does not say that it has others.
+    are_last = T < S <= length and (length == S or not given.keys or S in given.keys)
+    if inputs.past is None or ids is None or not are_last:
+        return None
+    inputs.is_cached = True
+    return torch.cat([inputs.past.ids, ids], 1)[:, length - S :]
+
+
+def with_text(call: WatchedCall, inputs: CallInputs, module: str) -> WatchedCall:
+    """A call whose ids are known, with where its text begins; the first of a forward is remembered for later ones."""
+    assert call.origin.tokens is not None
+    B, _, T, S = call.sizes
+    first, ids = None, call.origin.tokens
+    if inputs.is_cached and inputs.past is not None:
+        before = inputs.past.ids.shape[1] + T - S  # how many keys were dropped
+        first, ids = inputs.past.first, torch.cat([inputs.past.ids, call.origin.tokens[:, S - T :]], 1)
+        dropped = torch.where(torch.arange(before, device=ids.device) < first[:, None], -1, ids[:, :before])
+        call = call.with_origin(first=first - before, dropped=dropped if before else None)
+    if inputs.layer is None and (call.origin.fingerprint is not None or isinstance(call.attention, QK)):
+        if first is None:
+            counted, real = torch.ones(B, 1, T, dtype=torch.bool, device=call.device), call.origin.real
+            first = first_visible(call, counted if real is None else real[:, None].to(call.device))
+        inputs.layer, inputs.read = module, text_read(call, ids.detach().clone(), first.to(ids.device))
+    return call

@@ -193,16 +193,21 @@ class Interceptor:
             if functorch.is_active():
                 args, kwargs = functorch.plain_arguments(args, kwargs)
             if not self.running:
-                may_cross = [model.may_cross for model in self.models if model.knows(module)]
-                if may_cross:
-                    names = positional_names(module) if args else ()
-                    self.origins = row_origins_of(names, args, kwargs, self._calls, any(may_cross))
+                self._follow_rows(module, args, kwargs)
             for model in self.models:
-                model.inputs.origins = self.origins
                 if model.enter(module, args, kwargs):
                     entered.append(model)
                     if len(model.calls) == 1:
                         self.find_running()
+
+    def _follow_rows(self, module: nn.Module, args: Args, kwargs: Kwargs) -> None:
+        """The outermost module is called: follow where tensors come from, where it reads several texts."""
+        may_cross = [model.may_cross for model in self.models if model.knows(module)]
+        if may_cross:
+            names = positional_names(module) if args else ()
+            self.origins = row_origins_of(names, args, kwargs, self._calls, any(may_cross))
+            for model in self.models:
+                model.inputs.origins = self.origins
 
     def _leave(self, models: Sequence[WatchedModel], output: Any) -> None:
         """These models' innermost module is done."""
