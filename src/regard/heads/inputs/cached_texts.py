@@ -41,7 +41,9 @@ def keys_with_cache(module: Any, args: Args, kwargs: Kwargs) -> tuple[int, ...]:
     if _CACHES.isdisjoint(kwargs):  # as of nearly all modules
         return ()
     cache = next((kwargs[name] for name in CACHES if kwargs.get(name) is not None), None)
-    first = None if cache is None else next((t for t in (*args, *kwargs.values()) if isinstance(t, Tensor)), None)
+    if cache is None or not (isinstance(cache, (tuple, list)) or hasattr(module, "layer_idx")):
+        return ()
+    first = next((t for t in (*args, *kwargs.values()) if isinstance(t, Tensor)), None)
     if first is None or first.is_nested or first.dim() < 2:
         return ()
     new = first.shape[1]

@@ -137,11 +137,8 @@ class ModuleCall:
     @cached_property
     def given(self) -> Given:
         """The shape of its first tensor, or of the one of the call around it; is there a cache in any of them?"""
-        own = given_to(self.args, self.kwargs)._replace(keys=self.keys)
-        if self.outer is None:
-            return own
-        outer = self.outer.given
-        return Given(own.shape or outer.shape, own.cached or outer.cached, own.keys or outer.keys)
+        own, outer = given_to(self.args, self.kwargs), Given() if self.outer is None else self.outer.given
+        return Given(own.shape or outer.shape, own.cached or outer.cached, self.keys or outer.keys)
 
     @cached_property
     def of_image(self) -> bool:
@@ -159,8 +156,9 @@ def key_source(module: nn.Module, args: Args, kwargs: Kwargs) -> KeySource:
     if isinstance(module, MultiHeadAttention):
         sources["context"] = argument(1, "source", args, kwargs)  # as other layers call it
     for name, states in sources.items():
-        times = sum(value is states for value in (*args, *kwargs.values()))  # it may be given as the queries, too
-        if isinstance(states, Tensor) and states.dim() > 1 and times == 1:
+        if not isinstance(states, Tensor) or states.dim() < 2:
+            continue
+        if sum(value is states for value in (*args, *kwargs.values())) == 1:  # it may be given as the queries, too
             return KeySource(name, states.shape[-2], states)
     if isinstance(module, nn.MultiheadAttention) and not is_self_attention(args, kwargs):
         key = argument(1, "key", args, kwargs)

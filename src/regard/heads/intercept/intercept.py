@@ -140,8 +140,8 @@ class Interceptor:
             else:
                 with self.mode_for(module):
                     output = original(module, *args, **kwargs)
-                if isinstance(module, torch_nn.WITH_FAST_PATH):
-                    self._handed_on(module, args, kwargs, output)
+                if self.origins is not None and isinstance(module, torch_nn.WITH_FAST_PATH):
+                    self._hand_on(module, args, kwargs, output)
             return output
         finally:
             self._leave(entered, output)
@@ -167,10 +167,15 @@ class Interceptor:
         patched = module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__
         if patched or not self.mode.may_be_off:
             output = original(module, *args, **kwargs)
-            return output if patched or self.mode.is_on else self._handed_on(module, args, kwargs, output)
+            if self.origins is not None and not self.mode.is_on and not patched:
+                self._hand_on(module, args, kwargs, output)
+            return output
         self.mode.set(on=False)
         try:
-            return self._handed_on(module, args, kwargs, original(module, *args, **kwargs))
+            output = original(module, *args, **kwargs)
+            if self.origins is not None:
+                self._hand_on(module, args, kwargs, output)
+            return output
         except RuntimeError as error:  # which the mode would explain
             if isinstance(module, nn.Linear):
                 first = (*args, *kwargs.values())[:1]
@@ -180,12 +185,11 @@ class Interceptor:
         finally:
             self.mode.set(on=True)
 
-    def _handed_on(self, module: nn.Module, args: Args, kwargs: Kwargs, output: Any) -> Any:
-        """The output of a module without our mode, whose rows are those of its first argument."""
-        if self.origins is not None:
-            is_learned = "weight" in module._parameters or bool(module._modules)
-            self.origins.hand_on((*args, *kwargs.values()), output, is_learned)
-        return output
+    def _hand_on(self, module: nn.Module, args: Args, kwargs: Kwargs, output: Any) -> None:
+        """A module was called without our mode: the rows of its output are those of its first argument."""
+        assert self.origins is not None
+        is_learned = "weight" in module._parameters or bool(module._modules)
+        self.origins.hand_on((*args, *kwargs.values()), output, is_learned)
 
     def _enter(self, module: nn.Module, args: Args, kwargs: Kwargs, entered: list[WatchedModel]) -> None:
         """The models that this module is part of know that it runs; they are added to `entered`."""
