@@ -280,6 +280,8 @@ class InputTracker:
         is_read = arguments or not self.calls or may_receive_ids
         inputs = read_inputs(arguments, args) if is_read else None
         source_length = self._source_length(args, kwargs)
+        if inputs is not None and source_length is None and inputs.adds_nothing_to(outer):
+            inputs = None
         if inputs is None:
             starts_decoder = bool(source_length) and outer.source_length is None
             if not starts_decoder and not isinstance(module, nn.TransformerDecoder):
@@ -307,11 +309,9 @@ class InputTracker:
         """Remember where the rows of the text come from that a module reads: by its ids, or by its first tensor."""
         if self.origins is None:
             return
-        values = (*(arguments.get(name) for name in IDS), *args[:1]) if inputs.ids is not None else ()
-        ids = next((value for value in values if holds_integers(value)), None)
         states = (arguments.get("inputs_embeds"), *args, *kwargs.values())
         first = next((t for t in states if isinstance(t, Tensor) and t.dim() > 2 and t.is_floating_point()), None)
-        text = ids if ids is not None else first
+        text = inputs.given if inputs.ids is not None else first
         inputs.rows = None if text is None else self.origins.of(text)
 
     def _input_arguments(self, module: nn.Module, args: Args, kwargs: Kwargs) -> dict[str, Any]:

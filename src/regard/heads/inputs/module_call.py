@@ -76,6 +76,7 @@ class CallInputs:
     """The token ids and the padding mask of one module call."""
 
     ids: Tensor | None = None  # (B, n), new in this call
+    given: Tensor | None = None  # the very tensor that they were given as
     real: Tensor | None = None  # (B, past + n) or (B, n), True = not padding
     length: int | None = None  # n
     total: int | None = None  # tokens of the text so far, those of this call included, where that is said
@@ -90,6 +91,10 @@ class CallInputs:
     def past_length(self, B: int) -> int:
         """How many ids of earlier calls may come before those of this one."""
         return 0 if self.past is None or self.past.ids.shape[0] != B else self.past.ids.shape[1]
+
+    def adds_nothing_to(self, outer: CallInputs) -> bool:
+        """Are these the ids of the module around, given once more, without its padding mask?"""
+        return self.given is not None and self.given is outer.given and self.real is None
 
     def inherit_ids(self, outer: CallInputs, origins: RowOrigins | None = None) -> None:
         """A module inside that is given only the padding mask reads the same ids, if the sizes agree.

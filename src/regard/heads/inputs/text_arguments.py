@@ -42,15 +42,15 @@ def read_inputs(arguments: dict[str, Any], args: Args) -> CallInputs | None:
     """Token ids and padding from the arguments of a module; None where there are neither."""
     # An argument with the name of ids, or the first one, if it holds integers.
     candidates = (*(arguments.get(name) for name in IDS), *args[:1])
-    ids = next((one for one in candidates if holds_integers(one)), None)
-    ids = ids.detach().reshape(-1, ids.shape[-1]) if ids is not None and ids.dim() in (1, 2) else None
+    given = next((one for one in candidates if holds_integers(one)), None)
+    ids = given.detach().reshape(-1, given.shape[-1]) if given is not None and given.dim() in (1, 2) else None
     real = read_padding(arguments)
     if ids is None and real is None:
         return None
     length, embedded = None if ids is None else ids.shape[1], arguments.get("inputs_embeds")
     if length is None and isinstance(embedded, Tensor) and embedded.dim() == 3:
         length = embedded.shape[1]
-    return CallInputs(ids, real, length, is_ambiguous=len(args) > 1 and holds_integers(args[1]))
+    return CallInputs(ids, given, real, length, is_ambiguous=len(args) > 1 and holds_integers(args[1]))
 
 
 def read_padding(arguments: dict[str, Any]) -> Tensor | None:
