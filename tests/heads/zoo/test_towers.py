@@ -1,4 +1,4 @@
-"""Layers of two texts that are as long as one another, written by hand: cross-attention, ids and padding are not mixed up.
+"""Layers of two texts of one length, written by hand: cross-attention, ids and padding are not mixed up.
 
 Every statistic is compared with its definition in float64.
 """

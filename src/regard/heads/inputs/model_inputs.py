@@ -280,8 +280,6 @@ class InputTracker:
         is_read = arguments or not self.calls or may_receive_ids
         inputs = read_inputs(arguments, args) if is_read else None
         source_length = self._source_length(args, kwargs)
-        if inputs is not None and source_length is None and inputs.adds_nothing_to(outer):
-            inputs = None
         if inputs is None:
             starts_decoder = bool(source_length) and outer.source_length is None
             if not starts_decoder and not isinstance(module, nn.TransformerDecoder):
@@ -291,6 +289,8 @@ class InputTracker:
         embedded = arguments.get("inputs_embeds")
         if embedded is None or (outer.ids is not None and embedded.shape[:2] == outer.ids.shape):
             inputs.inherit_ids(outer, self.origins)
+        if source_length is None and inputs.real is None and inputs.given is not None and inputs.given is outer.given:
+            inputs.real = outer.real  # the same ids, given once more without their padding mask
         inputs.source_length = source_length
         inputs.total = total_length(kwargs, inputs.length, inputs.real)
         return inputs

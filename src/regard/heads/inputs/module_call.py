@@ -92,10 +92,6 @@ class CallInputs:
         """How many ids of earlier calls may come before those of this one."""
         return 0 if self.past is None or self.past.ids.shape[0] != B else self.past.ids.shape[1]
 
-    def adds_nothing_to(self, outer: CallInputs) -> bool:
-        """Are these the ids of the module around, given once more, without its padding mask?"""
-        return self.given is not None and self.given is outer.given and self.real is None
-
     def inherit_ids(self, outer: CallInputs, origins: RowOrigins | None = None) -> None:
         """A module inside that is given only the padding mask reads the same ids, if the sizes agree.
 
