@@ -28,7 +28,7 @@ FIRST = {
 }
 PRODUCT = {"matmul", "bmm", "mm", "baddbmm", "__matmul__", "__rmatmul__", "einsum"}
 JOIN = {"cat", "concat", "concatenate", "stack", "hstack", "vstack"}
-SPLIT = {"split", "chunk", "tensor_split", "split_with_sizes", "narrow", "slice"}
+SPLIT = {"split", "chunk", "tensor_split", "split_with_sizes", "narrow", "slice", "unbind", "select"}
 MOVE = {"roll", "flip", "pad", "flipud", "fliplr", "rot90"}
 CHOOSE = {"gather", "index_select", "take_along_dim", "take", "masked_select", "__getitem__"}
 WRITE = {
@@ -46,27 +46,42 @@ def rows_taken(name: str, args: Args, results: Sequence[Tensor], i: int, length:
     tensor, part = args[0], results[i]
     if name == "__getitem__":
         return rows_indexed(tensor, args[1], length)
-    axis = next((axis for axis in range(tensor.dim()) if tensor.shape[axis] != part.shape[axis]), None)
-    if axis is None or not _are_tokens(tensor, axis, length):
+    if name in ("unbind", "select"):
+        axis = (args[1] if len(args) > 1 else 0) % tensor.dim()
+        picked = args[2] if name == "select" and len(args) > 2 else i
+        return (picked, 1, 0) if _are_texts(tensor, axis, length) else None
+    axes = [axis for axis in range(tensor.dim()) if tensor.shape[axis] != part.shape[axis]]
+    if not axes or not (_are_tokens(tensor, axes[0], length) or _are_texts(tensor, axes[0], length)):
         return None
-    before = args[2] if name == "narrow" and len(args) > 2 else sum(result.shape[axis] for result in results[:i])
-    return before, part.shape[axis], 1
+    before = sum(result.shape[axes[0]] for result in results[:i])
+    return args[2] if name == "narrow" and len(args) > 2 else before, part.shape[axes[0]], 1
 
 
 def rows_indexed(tensor: Tensor, key: Any, length: int | None) -> Rows | None:
-    """The rows that an index takes; None where it takes all. A number picks from an axis that is not of tokens."""
+    """The rows that an index takes; None where it takes all. Step 0: one number, which picks a text."""
     keys = key if isinstance(key, tuple) else (key,)
     taken = sum(one is not None and one is not Ellipsis for one in keys)
     axis = 0
     for one in keys:
         if one is Ellipsis:
             axis += tensor.dim() - taken
-        elif one is not None:
-            rows = range(*one.indices(tensor.shape[axis])) if isinstance(one, slice) else None
-            if rows not in (None, range(tensor.shape[axis])) and _are_tokens(tensor, axis, length):
+            continue
+        if isinstance(one, int) and _are_texts(tensor, axis, length):
+            return one, 1, 0
+        if isinstance(one, slice) and (_are_tokens(tensor, axis, length) or _are_texts(tensor, axis, length)):
+            rows = range(*one.indices(tensor.shape[axis]))
+            if rows != range(tensor.shape[axis]):
                 return rows.start, len(rows), rows.step
-            axis += 1
+        axis += one is not None
     return None
+
+
+def _are_texts(tensor: Tensor, axis: int, length: int | None) -> bool:
+    """May this axis be of two texts, (B, 2, T, E), of which a number picks one? One of q, k and v lies side by side."""
+    if tensor.dim() != 4 or tensor.shape[axis] == 3 or axis >= 2:
+        return False
+    tokens = next((a for a in (2, 1) if a != axis and tensor.shape[a] == length), 2)
+    return axis == 0 or tensor.stride(axis) > tensor.stride(tokens)
 
 
 def _are_tokens(tensor: Tensor, axis: int, length: int | None) -> bool:
