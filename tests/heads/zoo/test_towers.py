@@ -167,15 +167,15 @@ def test_self_attention_that_is_given_its_own_states_as_an_encoders_is_self_atte
 
 
 class Latents(nn.Module):
-    """As many learned queries as tokens, as a perceiver has them."""
+    """As many learned queries as tokens, as a perceiver or a set transformer has them; no name tells."""
 
     def __init__(self, style):
         super().__init__()
-        self.latents = nn.Parameter(torch.randn(1, T, E))
-        self.cross, self.mix = Attention(style), Attention(style)
+        self.S = nn.Parameter(torch.randn(1, T, E))
+        self.pool, self.mix = Attention(style), Attention(style)
 
     def forward(self, x):
-        return self.mix(self.cross(self.latents.expand(len(x), -1, -1), x))
+        return self.mix(self.pool(self.S.expand(len(x), -1, -1), x))
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -183,7 +183,7 @@ def test_as_many_learned_queries_as_tokens_are_another_text(style):
     model = Latents(style)
     with torch.no_grad(), regard.watch(model) as seen:
         model(torch.randn(B, T, E))
-    assert_is(seen["cross"], model.cross.weights, across=True)
+    assert_is(seen["pool"], model.pool.weights, across=True)
     assert_is(seen["mix"], model.mix.weights)
 
 
@@ -238,6 +238,38 @@ def test_compressed_keys_have_no_positions():
     with torch.no_grad(), regard.watch(model) as seen:
         model(torch.randn(B, T, E), past_key_values=(torch.zeros(B, H, 3, 6), torch.zeros(B, H, 3, 6)))
     assert seen[0].marks == (f"positions unknown: {T} queries attend to {T + 2} keys",)
+
+
+class Pair(nn.Module):
+    """Two images in one tensor, (B, 2, T, E): each attends to itself, then to the other."""
+
+    def __init__(self, pick):
+        super().__init__()
+        self.pick, self.attention, self.cross = pick, Attention(), Attention()
+        self.encoder = nn.Linear(E, E)
+
+    def forward(self, x):
+        left, right = self.pick(self.encoder(x))
+        left, right = (t + self.attention(t) for t in (left, right))
+        return self.cross(left, right)
+
+
+@pytest.mark.parametrize(
+    "pick",
+    [
+        lambda x: (x[:, 0], x[:, 1]),
+        lambda x: x.unbind(1),
+        lambda x: [t.squeeze(1) for t in x.chunk(2, 1)],
+        lambda x: x.transpose(0, 1).flatten(0, 1).chunk(2),
+    ],
+    ids=["numbers", "unbind", "chunk", "texts"],
+)
+def test_two_images_in_one_tensor_are_not_one_text(pick):
+    with torch.no_grad(), regard.watch(model := Pair(pick)) as seen:
+        model(torch.randn(B, 2, T, E))
+    assert [layer.marks for layer in list(seen)[:2]] == [(), ()]
+    assert seen["cross"].record.across
+    assert seen["cross"].marks == ("positions assumed: keys are of another text, as an argument or a module is named",)
 
 
 class Moved(nn.Module):

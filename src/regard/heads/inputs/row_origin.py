@@ -263,10 +263,11 @@ class RowOrigins:
 
     def _product(self, operands: list[tuple[Tensor, RowOrigin]]) -> RowOrigin:
         """A matrix product: of queries and keys, of weights and values, or with a learned matrix."""
-        (tensor, left), (_, right) = operands
+        (tensor, left), (other, right) = operands
         is_constant = [not self._arguments(one) for one in (left, right)]
         if left.keys is None and right.keys is None:
-            if is_constant[1] and not is_constant[0]:
+            is_for_each_text = other.dim() == tensor.dim() > 2 and other.shape[0] == tensor.shape[0] > 1
+            if is_constant[1] and not is_constant[0] and not is_for_each_text:  # a learned matrix, not learned queries
                 return left
             if is_constant[0] and tensor.dim() < 3:  # of the tokens, if there are as many columns
                 return self._derived(("mixed", left.rows), right) if tensor.shape[-1] == right.length else right

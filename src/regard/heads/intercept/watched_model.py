@@ -7,6 +7,7 @@ longer than many of them do.
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -29,6 +30,7 @@ Callback = Callable[[int, int, WatchedCall], None]  # (forward, layer, call)
 IN_PIECES = "it is computed in pieces, which are not joined"
 MODULES_AROUND = 3  # how many modules are asked for their number of heads, from the innermost on
 WRAPPERS = {"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"}  # submodule names that torch inserts
+LEARNED_QUERIES = re.compile(r"quer(y|ies)|latent|slot|seed|induc|probe", re.IGNORECASE)  # names of parameters
 LEAVES = {
     *(nn.Linear, nn.Embedding, nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.Dropout, nn.Identity),
     *(nn.GELU, nn.ReLU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Conv1d, nn.Conv2d),
@@ -75,8 +77,11 @@ class WatchedModel:
         self.leaves = {key for key, (m, _) in self.names.items() if is_leaf(m)}
         self.callback, self.inputs, self.editor, self.contexts = callback, inputs, editor, contexts
         self.calls = inputs.calls
-        # Is there a name of cross-attention? What it is called with is followed, to know whether that is true.
-        self.may_cross = any(map(named_cross_attention, (name for _, name in self.names.values())))
+        # Cross-attention by name, or learned queries? Then tensors are followed, also if the model reads one text.
+        self.may_cross = any(
+            named_cross_attention(name) or (key not in self.leaves and may_hold_queries(module))
+            for key, (module, name) in self.names.items()
+        )
         self.refused: dict[str, list[str]] = {}  # modules whose attention is not reported, by reason
         self.uncuttable = ""  # why a cut that was made was none
         self._warned: set[str] = set()
@@ -208,6 +213,16 @@ class WatchedModel:
 
     def _name(self, part: str) -> str:
         return ".".join(name for name in (self.calls[-1].name, part) if name)
+
+
+def may_hold_queries(module: nn.Module) -> bool:
+    """Has this module a parameter that may be learned queries, (1, n, E), or is named like them?"""
+    for name, parameter in module._parameters.items():
+        if parameter is None or parameter.dim() < 2 or "pos" in name:
+            continue
+        if LEARNED_QUERIES.search(name) or (parameter.dim() == 3 and parameter.shape[0] == 1 < parameter.shape[1]):
+            return True
+    return False
 
 
 def is_leaf(module: nn.Module) -> bool:
