@@ -49,11 +49,15 @@ def keys_with_cache(module: Any, args: Args, kwargs: Kwargs) -> tuple[int, ...]:
     new = first.shape[1]
     if isinstance(cache, (tuple, list)):  # keys and values, (B, H, n, D) or (B, n, H, D)
         return tuple(n + new for t in cache[:1] if isinstance(t, Tensor) and t.dim() > 2 for n in t.shape[1:-1])
-    layer, length = getattr(module, "layer_idx", None), getattr(cache, "get_seq_length", None)
+    return _keys_of_layer(cache, module.layer_idx, new)
+
+
+def _keys_of_layer(cache: Any, layer: Any, new: int) -> tuple[int, ...]:
+    """As a cache of transformers tells it of a layer that is given so many new tokens."""
+    length, sizes = getattr(cache, "get_seq_length", None), getattr(cache, "get_mask_sizes", None)
     past = length(layer) if callable(length) and isinstance(layer, int) else None
     if not isinstance(past, int):  # a tensor would have to be read from the device
         return ()
-    sizes = getattr(cache, "get_mask_sizes", None)
     keys = sizes(new, layer)[0] if callable(sizes) else past + new
     return (int(min(keys, past + new)),)  # a static cache has slots that are not used yet
 

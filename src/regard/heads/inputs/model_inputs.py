@@ -289,8 +289,8 @@ class InputTracker:
         embedded = arguments.get("inputs_embeds")
         if embedded is None or (outer.ids is not None and embedded.shape[:2] == outer.ids.shape):
             inputs.inherit_ids(outer, self.origins)
-        if source_length is None and inputs.real is None and inputs.given is not None and inputs.given is outer.given:
-            inputs.real = outer.real  # the same ids, given once more without their padding mask
+        if source_length is None:
+            inputs.inherit_padding(outer)
         inputs.source_length = source_length
         inputs.total = total_length(kwargs, inputs.length, inputs.real)
         return inputs

@@ -105,6 +105,11 @@ class CallInputs:
         if self.real.shape == (outer.ids if outer.real is None else outer.real).shape:
             self.ids, self.length = outer.ids, outer.length
 
+    def inherit_padding(self, outer: CallInputs) -> None:
+        """A module inside that is given the very same ids once more, without their padding mask, has the same mask."""
+        if self.real is None and self.given is not None and self.given is outer.given:
+            self.real = outer.real
+
 
 class ModuleCall:
     """A module call in progress; inputs: what it was given, None where its arguments say nothing about that.

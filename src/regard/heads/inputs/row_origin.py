@@ -264,20 +264,23 @@ class RowOrigins:
     def _product(self, operands: list[tuple[Tensor, RowOrigin]]) -> RowOrigin:
         """A matrix product: of queries and keys, of weights and values, or with a learned matrix."""
         (tensor, left), (other, right) = operands
-        is_constant = [not self._arguments(one) for one in (left, right)]
-        if left.keys is None and right.keys is None:
-            is_for_each_text = other.dim() == tensor.dim() > 2 and other.shape[0] == tensor.shape[0] > 1
-            if is_constant[1] and not is_constant[0] and not is_for_each_text:  # a learned matrix, not learned queries
-                return left
-            if is_constant[0] and tensor.dim() < 3:  # of the tokens, if there are as many columns
-                return self._derived(("mixed", left.rows), right) if tensor.shape[-1] == right.length else right
-            return left._replace(keys=right)
         if left.keys is not None and right.keys is not None:
             return left
+        if left.keys is not None or right.keys is not None:
+            return self._context(left, right)
+        is_constant = [not self._arguments(one) for one in (left, right)]
+        is_for_each_text = other.dim() == tensor.dim() > 2 and other.shape[0] == tensor.shape[0] > 1
+        if is_constant[1] and not is_constant[0] and not is_for_each_text:  # a learned matrix, not learned queries
+            return left
+        if is_constant[0] and tensor.dim() < 3:  # of the tokens, if there are as many columns
+            return self._derived(("mixed", left.rows), right) if tensor.shape[-1] == right.length else right
+        return left._replace(keys=right)
+
+    def _context(self, left: RowOrigin, right: RowOrigin) -> RowOrigin:
+        """Weights and values, on either side; with a learned matrix, a mixture of heads."""
         weights, values = (left, right) if left.keys is not None else (right, left)
         queries, keys = _queries_and_keys(weights, values)
-        is_heads = is_constant[weights is left] and not values.rows & (queries.rows | keys.rows)
-        if is_heads:  # a learned mixture of heads
+        if not self._arguments(values) and not values.rows & (queries.rows | keys.rows):
             return weights
         return queries if values.rows & keys.rows or weights is left else values
 
