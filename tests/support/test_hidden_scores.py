@@ -7,7 +7,7 @@ import regard
 from regard.attention.call import Call
 from regard.attention.routes import attend_rows
 from regard.heads.calls.visibility import mask_written_out
-from regard.heads.inputs.model_inputs import _read_padding as read_padding
+from regard.heads.inputs.text_arguments import read_padding
 from regard.school.check.learner_code import driver
 from regard.support.hidden_scores import HIDES_IN_EXAMPLE, is_hidden, may_see, may_see_among
 from regard.traces.arrangements import Numbers

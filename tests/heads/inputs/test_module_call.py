@@ -6,8 +6,8 @@ from torch import nn
 from heads import models
 from heads.models import calls, ids, watched
 from regard.heads.calls.call import TextIds
-from regard.heads.inputs.model_inputs import EncoderTexts
 from regard.heads.inputs.module_call import CallInputs, ModuleCall
+from regard.heads.inputs.text_arguments import EncoderTexts
 
 
 def test_arguments_are_read_when_they_are_asked_for():

@@ -23,11 +23,13 @@ DIAGONAL = torch.ones(T, S).tril(S - T).bool()
         ((T, T), Given((T, B, E)), None, How.CALL),
         ((T, T), Given(), None, How.CALL),
         ((12, 12), Given((B, 3, 4, E)), None, How.CALL),  # an image, rows × columns
-        ((T, S), Given((B, T, E), cached=True), None, How.CALL),
+        ((T, S), Given((B, T, E), cached=True, keys=(S,)), None, How.CALL),
+        ((T, S), Given((B, T, E), cached=True, keys=(S - 1,)), None, How.UNKNOWN),
+        ((T, S), Given((B, T, E), cached=True), None, How.ASSUMED),  # a cache that does not say how long it is
         ((T, S), Given((B, T, E)), causal(), How.MASK),
         ((T, S), Given((B, T, E)), dense(DIAGONAL), How.MASK),
-        ((T, S), Given((B, T, E)), dense(DIAGONAL.flip(0)), How.ASSUMED),
-        ((T, S), Given((B, T, E)), None, How.ASSUMED),
+        ((T, S), Given((B, T, E)), dense(DIAGONAL.flip(0)), How.UNKNOWN),
+        ((T, S), Given((B, T, E)), None, How.UNKNOWN),
         ((S, T), Given((B, S, E)), None, How.UNKNOWN),  # pooled keys
         ((1, S), Given((B, S, E)), None, How.UNKNOWN),  # a chosen query
         ((T, T), Given((1, B * T, E)), None, How.ASSUMED),  # in blocks

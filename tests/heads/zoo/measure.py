@@ -103,7 +103,7 @@ def _of_stack(stack: Stack, out: Any, arguments: dict[str, Tensor]) -> Iterator[
     for number, weights in enumerate(out or ()):
         weights = _as_texts_and_heads(weights.softmax(-1) if stack.of_scores else weights, stack)
         ids, mask = arguments.get(stack.queries), arguments.get("attention_mask")
-        pads = mask is not None and stack.queries == "input_ids" and not stack.across
+        pads = mask is not None and stack.queries == "input_ids"
         tokens = None if stack.across or ids is None or weights.shape[-1] != ids.shape[-1] else ids
         real = mask.bool() if pads and mask is not None and mask.shape[1] == weights.shape[-2] else None
         if stack.layout == "BnHTS":  # blocks of the text, filled up at the end

@@ -5,9 +5,10 @@ The quick part runs with all tests; `make zoo` runs the rest.
 
 import pytest
 
-from heads.zoo.classes import ANIMALS
+from heads.zoo import classes
 from heads.zoo.measure import examine, roles
 from heads.zoo.table import verdicts_in_docs
+from heads.zoo.towers import TOWERS
 
 QUICK = (
     *(
@@ -23,7 +24,9 @@ QUICK = (
         "swin",
     ),
     *("hiera", "sam_vision_model", "segformer", "clip", "perceiver", "squeezebert"),
+    *("clip of equal lengths", "lxmert of equal lengths", "deepseek_v4"),
 )
+ANIMALS = (*classes.ANIMALS, *TOWERS)
 CASES = [
     pytest.param(
         animal,

@@ -14,13 +14,14 @@ from torch import Tensor
 
 from regard.attention.call import QK
 from regard.attention.masks import Dense, Padding
-from regard.heads.calls.call import WatchedCall, changed
+from regard.heads.calls.call import Args, Kwargs, WatchedCall, changed
 from regard.heads.calls.copies import copy_of
 from regard.heads.calls.same_keys import fingerprint
 from regard.heads.calls.visibility import mask_written_out
 from regard.support.vocabulary import CACHES
 
 KEPT = 16  # how many texts are remembered for each layer
+_CACHES = frozenset(CACHES)
 HELD = 64 * 2**20  # bytes of their keys that are held before fingerprints take their place
 
 
@@ -32,6 +33,35 @@ def total_length(kwargs: dict[str, Any], new: int | None, mask: Tensor | None) -
     if new is not None and isinstance(length, (int, Tensor)):
         return int(length) + new
     return None if mask is None else mask.shape[1]
+
+
+def keys_with_cache(module: Any, args: Args, kwargs: Kwargs) -> tuple[int, ...]:
+    """How many keys a module's queries have with those of its cache: what may be so, by the cache; () if unknown.
+
+    One cache for many layers has other lengths in those that ran already, so the module must say which layer it is.
+    """
+    if _CACHES.isdisjoint(kwargs):  # as of nearly all modules
+        return ()
+    cache = next((kwargs[name] for name in CACHES if kwargs.get(name) is not None), None)
+    if cache is None or not (isinstance(cache, (tuple, list)) or hasattr(module, "layer_idx")):
+        return ()
+    first = next((t for t in (*args, *kwargs.values()) if isinstance(t, Tensor)), None)
+    if first is None or first.is_nested or first.dim() < 2:
+        return ()
+    new = first.shape[1]
+    if isinstance(cache, (tuple, list)):  # keys and values, (B, H, n, D) or (B, n, H, D)
+        return tuple(n + new for t in cache[:1] if isinstance(t, Tensor) and t.dim() > 2 for n in t.shape[1:-1])
+    return _keys_of_layer(cache, module.layer_idx, new)
+
+
+def _keys_of_layer(cache: Any, layer: Any, new: int) -> tuple[int, ...]:
+    """As a cache of transformers tells it of a layer that is given so many new tokens."""
+    length, sizes = getattr(cache, "get_seq_length", None), getattr(cache, "get_mask_sizes", None)
+    past = length(layer) if callable(length) and isinstance(layer, int) else None
+    if not isinstance(past, int):  # a tensor would have to be read from the device
+        return ()
+    keys = sizes(new, layer)[0] if callable(sizes) else past + new
+    return (int(min(keys, past + new)),)  # a static cache has slots that are not used yet
 
 
 class CachedText(NamedTuple):

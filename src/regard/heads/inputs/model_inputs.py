@@ -6,36 +6,46 @@ the sizes contradict. With a key/value cache, the ids of earlier calls come befo
 
 from __future__ import annotations
 
-import inspect
-import re
-from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.weak import WeakTensorKeyDictionary
 
-from regard.attention.call import QK
+from regard.attention.layer import MultiHeadAttention
 from regard.heads.calls.basis import FROM_CALL, FROM_MASK, Basis, Fact, How, assumed, unknown
 from regard.heads.calls.call import Args, Kwargs, TextIds, WatchedCall
 from regard.heads.calls.edits import Positions
 from regard.heads.calls.same_keys import fingerprint_of
-from regard.heads.inputs.cached_texts import CachedTexts, text_read, total_length, without_unused_slots
-from regard.heads.inputs.module_call import NO_SOURCE, CallInputs, Given, KeySource, ModuleCall, is_self_attention
+from regard.heads.inputs.cached_texts import CachedTexts, total_length, without_unused_slots
+from regard.heads.inputs.module_call import (
+    CROSS_ATTENTION,
+    NO_SOURCE,
+    CallInputs,
+    Given,
+    KeySource,
+    ModuleCall,
+    is_self_attention,
+    named_cross_attention,
+    positional_names,
+)
 from regard.heads.inputs.padded_queries import hides_keys, in_blocks, last_queries, real_queries
 from regard.heads.inputs.positions import has_length, positions_of, whole_text
+from regard.heads.inputs.row_origin import UNRELATED, Related, Relation, RowOrigins
+from regard.heads.inputs.text_arguments import (
+    EncoderTexts,
+    after_dropped_keys,
+    holds_integers,
+    read_inputs,
+    token_ids,
+    with_text,
+)
 from regard.heads.inputs.user_texts import Given as GivenTexts
 from regard.heads.inputs.user_texts import UserTexts, for_batch
-from regard.heads.measure.target_keys import first_visible
-from regard.support.arguments import is_integer
-from regard.support.hidden_scores import may_see
 from regard.support.vocabulary import ENCODER_STATES, IDS, KEY_PADDING, KEY_PADDING_OF_MODEL, KEY_SOURCES
 
 INPUT_NAMES = {*IDS, "attention_mask", "inputs_embeds", *KEY_PADDING_OF_MODEL}
 TELLING = {*INPUT_NAMES, KEY_PADDING, ENCODER_STATES}  # arguments that say something of inputs
-CROSS_ATTENTION = re.compile(r"cross|encoder_att|enc_?dec|multihead_attn|attn2", re.IGNORECASE)  # names of modules
-INSIDE_CROSS_ATTENTION = re.compile(r"cross_?att(?!.*self_?att)", re.IGNORECASE)  # anywhere in the name
+_BY_LENGTH = assumed("the padding mask is that of this text, as its length is")
 ID_DEPTH = 3  # how deep in the model unnamed ids are looked for: inspecting every tensor would take too long
 
 
@@ -52,13 +62,14 @@ class InputTracker:
         self.leading_sizes: tuple[int, ...] = ()  # the first two sizes of the model's first tensor argument
         self.unmatched: set[tuple[int, int, int]] = set()  # (B, T, S) of the calls while some were unused
         self.modules: set[str] = set()  # their modules
+        self.origins: RowOrigins | None = None  # of this forward, where lengths may be mistaken
 
     def enter(self, module: nn.Module, args: Args, kwargs: Kwargs, name: str = "") -> None:
         if not self.calls:
             values = (*args, *kwargs.values())
             first = next((v for v in values if isinstance(v, Tensor)), None)
             self.leading_sizes = tuple(first.shape[:2]) if first is not None and not first.is_nested else ()
-            self.arguments = [v for v in values if _holds_integers(v)] if self.tokens else []
+            self.arguments = [v for v in values if holds_integers(v)] if self.tokens else []
         may_tell = not TELLING.isdisjoint(kwargs) or (args and not self._told and len(self.calls) < ID_DEPTH)
         is_asked = not self.calls or may_tell or isinstance(module, nn.TransformerDecoder)
         is_asked = is_asked and not isinstance(module, nn.Transformer)  # its encoder and its decoder get their own text
@@ -88,42 +99,82 @@ class InputTracker:
     def annotate(self, call: WatchedCall, module: str) -> WatchedCall:
         """The call with its module, token ids and padding, as far as they are known."""
         inputs = self._innermost_inputs()
-        call, ids = self._with_own_ids(call, inputs, module)
-        token_fact = FROM_CALL if ids is not None else call.origin.basis.tokens
+        related = self._related(inputs)
+        call, ids, token_fact = self._with_own_ids(call, inputs, module, related)
         if call.origin.across:
-            call = self._with_both_texts(call, inputs)
+            call = self._with_both_texts(call, inputs, related)
         elif self.tokens and inputs.source_length != call.sizes[3]:
-            call, token_fact = self.tokens.bound_to(call, token_fact, self.arguments, self._of_image)
-        own, outer = self._sources()
-        is_known = (call.origin.tokens is not None or inputs.is_cached) and not (own.twin and inputs.is_ambiguous)
-        positions = positions_of(call, self.given, is_known, own, outer)
+            of_other = self._of_image or related.to_text is Relation.OTHER
+            call, token_fact = self.tokens.bound_to(call, token_fact, self.arguments, of_other, self._may_be_several)
+        positions = self._positions_of(call, inputs, token_fact, related)
         if positions.how is How.UNKNOWN and call.origin.tokens is not None:
             call, token_fact = call.with_origin(tokens=None), unknown("where queries stand among keys is not known")
         padding = call.origin.basis.padding
         if call.origin.real is None:
-            call, padding = self._with_padding(call, inputs)
+            call, padding = self._with_padding(call, inputs, related)
+        if related.keys is Relation.SAME and self.origins is not None:
+            self.origins.learn_padding(call.origin.real)
         if self.tokens.unused or self.padding.unused:
             B, _, T, S = call.sizes
             self.unmatched.add((B, T, S))
             self.modules.add(module)
         if ids is not None and call.origin.tokens is ids:
-            call = _with_text(call, inputs, module)
+            call = with_text(call, inputs, module)
         basis = Basis(call.origin.basis.weights, call.origin.basis.heads, positions, padding, token_fact)
         return call.with_origin(basis=basis) if basis != call.origin.basis else call
 
-    def _with_own_ids(self, call: WatchedCall, inputs: CallInputs, module: str) -> tuple[WatchedCall, Tensor | None]:
+    def _related(self, inputs: CallInputs) -> Related:
+        """How the rows of the attention that runs belong together, and to this text."""
+        if self.origins is None:
+            return Related()
+        queries, keys = self.origins.asked
+        to_text = None if inputs.rows is None else self.origins.relation(queries, inputs.rows)
+        return Related(self.origins.relation(queries, keys), to_text)
+
+    def _may_be_several(self, count: int) -> bool:
+        """May more than one argument of the model be so many tokens?"""
+        roots = () if self.origins is None else self.origins.roots
+        return sum(root.dim() > 3 or has_length(root, count) for root in roots) > 1
+
+    def _with_own_ids(
+        self, call: WatchedCall, inputs: CallInputs, module: str, related: Related = UNRELATED
+    ) -> tuple[WatchedCall, Tensor | None, Fact]:
         """The call with its module, and with the ids that the model was called with, where they are of its keys."""
         B, _, T, S = call.sizes
-        used, is_own = call, inputs.ids is not None and inputs.length == T and not self._of_image
+        used, may_be_own = call, inputs.ids is not None and inputs.length == T
+        is_own = may_be_own and (related.to_text is Relation.SAME or not (related.is_other_text or self._of_image))
         if is_own:
             used = self._look_up(inputs, call, module) if inputs.layer is None else call
             used = without_unused_slots(used, inputs.past_length(B) + T)
-        across = self._is_cross_attention(module, inputs, T, S, inputs.past_length(B))
-        ids = None
+        across = self._is_cross_attention(module, inputs, T, S, inputs.past_length(B), related)
+        ids, fact = None, call.origin.basis.tokens
         if is_own and not across:
-            call, ids = used, _token_ids(inputs, used)
-            call = call if ids is not None else _after_dropped_keys(call, inputs)
-        return call.with_origin(module=module, tokens=ids, across=across), ids
+            call, ids = used, token_ids(inputs, used, self.given)
+            call = call if ids is not None else after_dropped_keys(call, inputs)
+        if ids is not None:
+            is_proven = related.to_text is not Relation.UNKNOWN
+            is_proven = is_proven and (related.keys is not Relation.UNKNOWN or inputs.is_cached)
+            fact = FROM_CALL if is_proven else assumed("the ids are those of this text, as their length is")
+        return call.with_origin(module=module, tokens=ids, across=across), ids, fact
+
+    def _positions_of(self, call: WatchedCall, inputs: CallInputs, token_fact: Fact, related: Related) -> Fact:
+        own, outer = self._sources() if related.keys is not Relation.SAME else (NO_SOURCE, NO_SOURCE)
+        _, _, T, S = call.sizes
+        if call.origin.across:
+            is_proven = T != S or related.keys is Relation.OTHER or self._is_defined_as_cross_attention
+            return FROM_CALL if is_proven else assumed("keys are of another text, as an argument or a module is named")
+        if self.origins is not None and S > T and self.origins.adds_a_text:
+            own = KeySource("followed")
+        is_cached = inputs.is_cached and (not self.given.keys or S in self.given.keys)
+        is_known = is_cached or (call.origin.tokens is not None and token_fact == FROM_CALL)
+        is_known = is_known and not (own.twin and inputs.is_ambiguous)
+        return positions_of(call, self.given, is_known, own, outer, related.keys)
+
+    @property
+    def _is_defined_as_cross_attention(self) -> bool:
+        """Is the attention that runs cross-attention by what its layer, of torch or of regard, is documented to be?"""
+        layers = [call.module for call in self.calls[-2:]]
+        return isinstance(layers[-1], MultiHeadAttention) or isinstance(layers[0], nn.TransformerDecoderLayer)
 
     @property
     def given(self) -> Given:
@@ -146,21 +197,47 @@ class InputTracker:
         """Was a module that runs called with so many tokens, so that as many keys may be tokens?"""
         return any(has_length(value, count) for call in self.calls for value in call.arguments)
 
-    def _with_padding(self, call: WatchedCall, inputs: CallInputs) -> tuple[WatchedCall, Fact]:
+    def _with_padding(
+        self, call: WatchedCall, inputs: CallInputs, related: Related = UNRELATED
+    ) -> tuple[WatchedCall, Fact]:
         """The call with its padded queries, and how they are known."""
         if self.padding and self.padding.part(call.origin.module) is not None:
-            real = self.padding.real(call, self._of_image)
+            real = self.padding.real(call, self._of_image or related.is_other_text)
             if real is not None or self.padding.by_name:
-                return call.with_origin(real=real), FROM_CALL
-        real = self._real_queries(inputs, call)
-        if real is not None:
-            return call.with_origin(real=real), FROM_CALL if inputs.real is not None else FROM_MASK
-        if inputs.real is not None and not self.is_whole(call) and not bool(inputs.real.all()):
-            if (real := in_blocks(inputs.real, call)) is None:
-                return call, unknown("the padding mask is of the text, not of these queries")
-            fact = assumed(f"the text is in blocks of {call.sizes[2]} tokens, in their order")
-            return call.with_origin(real=real), fact
-        return call, FROM_CALL
+                is_proven = real is None or self.padding.by_name or not self._may_be_several(real.shape[1])
+                return call.with_origin(real=real), FROM_CALL if is_proven else _BY_LENGTH
+        real, fact = self._padding_of_text(call, inputs, related)
+        if real is None and call.origin.across and self.origins is not None:
+            real = self.origins.known_padding(call.sizes)
+        return (call, fact) if real is None else (call.with_origin(real=real), fact)
+
+    def _padding_of_text(self, call: WatchedCall, inputs: CallInputs, related: Related) -> tuple[Tensor | None, Fact]:
+        """From the padding mask of the text that its module reads, or from the mask of the call."""
+        given = None if related.is_other_text else inputs.real
+        real, is_proven = self._fitted(given, call, inputs, related) if given is not None else (None, True)
+        if real is not None and (is_proven or bool(real.all())):
+            return real, FROM_CALL
+        shown = self._real_by_mask(inputs, call, related)
+        if real is not None and (shown is None or not torch.equal(real, shown)):
+            return real, _BY_LENGTH
+        if shown is not None:
+            return shown, FROM_MASK if given is None else FROM_CALL
+        if given is None or self.is_whole(call) or bool(given.all()):
+            return None, FROM_CALL
+        if (real := in_blocks(given, call)) is None:
+            return None, unknown("the padding mask is of the text, not of these queries")
+        return real, assumed(f"the text is in blocks of {call.sizes[2]} tokens, in their order")
+
+    def _fitted(
+        self, given: Tensor, call: WatchedCall, inputs: CallInputs, related: Related
+    ) -> tuple[Tensor | None, bool]:
+        """The padding mask of a text for the queries of a call, if it fits them, and whether they are of this text."""
+        real = last_queries(given, inputs.length, call, inputs.total)
+        if related.to_text is not Relation.UNKNOWN or real is not None:
+            return real, related.to_text is not Relation.UNKNOWN
+        if self.origins is not None and inputs.rows is not None:
+            real = self.origins.joined_padding(inputs.rows, given, call.sizes)
+        return real, real is not None
 
     def _look_up(self, inputs: CallInputs, call: WatchedCall, module: str) -> WatchedCall:
         """Find what earlier calls read, if the keys are cached: all of them, or those of a static cache so far."""
@@ -183,11 +260,12 @@ class InputTracker:
         first_key = max(0, past + T - (S - call.origin.extra))  # above 0 where a cache keeps the last keys only
         return Positions(call.shift + first_key, first_key)
 
-    def _with_both_texts(self, call: WatchedCall, inputs: CallInputs) -> WatchedCall:
+    def _with_both_texts(self, call: WatchedCall, inputs: CallInputs, related: Related) -> WatchedCall:
         """Cross-attention with the texts of its queries and of its keys, as far as they are known."""
         B, _, T, S = call.sizes
         queries = None
-        if inputs.ids is not None and inputs.length == T and not inputs.is_ambiguous:
+        is_own = inputs.length == T and related.to_text in (None, Relation.SAME)
+        if inputs.ids is not None and is_own and not inputs.is_ambiguous:
             queries = for_batch(inputs.ids, B)
         source = next((call.source for call in reversed(self.calls) if call.source.name), NO_SOURCE)
         keys = self.encoder_texts.of(source.states)
@@ -208,29 +286,50 @@ class InputTracker:
         arguments = self._input_arguments(module, args, kwargs)
         may_receive_ids = args and module._modules and len(self.calls) < ID_DEPTH and not self._told
         is_read = arguments or not self.calls or may_receive_ids
-        inputs = _read_inputs(arguments, args) if is_read else None
-        states = kwargs.get(ENCODER_STATES)
-        source_length = states.shape[1] if isinstance(states, Tensor) and states.dim() == 3 else None
+        inputs = read_inputs(arguments, args) if is_read else None
+        source_length = self._source_length(args, kwargs)
         if inputs is None:
             starts_decoder = bool(source_length) and outer.source_length is None
             if not starts_decoder and not isinstance(module, nn.TransformerDecoder):
                 return None
             inputs = CallInputs()  # a decoder does not read the text of its encoder; its own is unknown
+        self._find_rows(inputs, arguments, args, kwargs)
         embedded = arguments.get("inputs_embeds")
         if embedded is None or (outer.ids is not None and embedded.shape[:2] == outer.ids.shape):
-            inputs.inherit_ids(outer)
+            inputs.inherit_ids(outer, self.origins)
+        if source_length is None:
+            inputs.inherit_padding(outer)
         inputs.source_length = source_length
         inputs.total = total_length(kwargs, inputs.length, inputs.real)
         if inputs.ids is outer.ids and outer.total is not None:  # inside the model, a layer may have written already
             inputs.total = outer.total
         return inputs
 
+    def _source_length(self, args: Args, kwargs: Kwargs) -> int | None:
+        """How long the text is that a module is given as that of its encoder, unless it is the module's own."""
+        states = kwargs.get(ENCODER_STATES)
+        if not isinstance(states, Tensor) or states.dim() != 3:
+            return None
+        others = (*args, *(value for name, value in kwargs.items() if name != ENCODER_STATES))
+        own = next((value for value in others if isinstance(value, Tensor) and value.dim() == 3), None)
+        is_own = own is states or (own is not None and self.origins is not None and self.origins.are_same(own, states))
+        return None if is_own else states.shape[1]
+
+    def _find_rows(self, inputs: CallInputs, arguments: dict[str, Any], args: Args, kwargs: Kwargs) -> None:
+        """Remember where the rows of the text come from that a module reads: by its ids, or by its first tensor."""
+        if self.origins is None:
+            return
+        states = (arguments.get("inputs_embeds"), *args, *kwargs.values())
+        first = next((t for t in states if isinstance(t, Tensor) and t.dim() > 2 and t.is_floating_point()), None)
+        text = inputs.given if inputs.ids is not None else first
+        inputs.rows = None if text is None else self.origins.of(text)
+
     def _input_arguments(self, module: nn.Module, args: Args, kwargs: Kwargs) -> dict[str, Any]:
         """The arguments that may describe the inputs, by name."""
         if self.calls:  # finding the names of positional arguments takes too long for every module
             arguments = {name: value for name, value in kwargs.items() if name in INPUT_NAMES}
         else:
-            names = _positional_names(getattr(module.forward, "__func__", module.forward)) if args else ()
+            names = positional_names(module) if args else ()
             arguments = {**dict(zip(names, args, strict=False)), **kwargs}
         if KEY_PADDING in kwargs and is_self_attention(args, kwargs):
             arguments[KEY_PADDING_OF_MODEL[0]] = kwargs[KEY_PADDING]
@@ -241,140 +340,36 @@ class InputTracker:
         own = self.calls[-1].source if self.calls else NO_SOURCE
         return own, self.calls[-2].source if len(self.calls) > 1 else NO_SOURCE
 
-    def _is_cross_attention(self, module: str, inputs: CallInputs, T: int, S: int, past: int) -> bool:
+    def _is_cross_attention(
+        self, module: str, inputs: CallInputs, T: int, S: int, past: int, related: Related = UNRELATED
+    ) -> bool:
+        """By where queries and keys come from; if nothing tells, by what modules are given, or by their names."""
+        if related.keys is Relation.OTHER:
+            return True
+        if related.keys is Relation.SAME and T == S and not (self.origins and self.origins.reads_one_text_twice):
+            return False
+        return self._is_called_cross_attention(module, inputs, T, S, past)
+
+    def _is_called_cross_attention(self, module: str, inputs: CallInputs, T: int, S: int, past: int) -> bool:
         """By the length of the encoder's text, by the arguments of the modules, or by the module's name."""
         own_lengths = (inputs.length, past + (inputs.length or 0))
         # Where both texts have the same length, only the name can decide.
         if inputs.source_length == S and (S not in own_lengths or CROSS_ATTENTION.search(module)):
             return True
         own, outer = self._sources()
-        named = _named_cross_attention(module)
+        named = named_cross_attention(module)
         if own.name:
             return own.length == S and (own.name in KEY_SOURCES or T != S or named is not None)
         if named is not None and named != "multihead_attn":
             return True
         return outer.name == "context" and outer.length == S and S not in (T, past + T)
 
-    def _real_queries(self, inputs: CallInputs, call: WatchedCall) -> Tensor | None:
-        """(B, T), False = padding: from the model's arguments, or from the mask of the call."""
-        if (
-            inputs.real is not None
-            and (real := last_queries(inputs.real, inputs.length, call, inputs.total)) is not None
-        ):
-            return real
+    def _real_by_mask(self, inputs: CallInputs, call: WatchedCall, related: Related) -> Tensor | None:
+        """(B, T), False = padding, from the mask of the call."""
         own, outer = self._sources()
         B, _, T, S = call.sizes
-        of_another = (own.name and own.length == S) or outer.name == "context" or inputs.source_length == S
-        if call.origin.across or of_another or not T == S > 0:
+        may_be_other = (own.name and own.length == S) or outer.name == "context" or inputs.source_length == S
+        if call.origin.across or not T == S > 0 or (may_be_other and related.keys is not Relation.SAME):
             return None  # the mask is of another text
         real = real_queries(call, lambda columns: any(hides_keys(call.arguments, columns) for call in self.calls))
         return None if real is None else for_batch(real.expand(-1, S), B)
-
-
-class EncoderTexts:
-    """The texts of the outputs of modules that are alive: a copy, such as beam search makes, is of an unknown text."""
-
-    def __init__(self) -> None:
-        self._known = WeakTensorKeyDictionary()
-
-    def remember(self, output: Any, text: TextIds) -> None:
-        """A module that read this text returned this output; the innermost module knows best."""
-        values = tuple(output.values()) if isinstance(output, Mapping) else output
-        states = values[0] if isinstance(values, (tuple, list)) and values else values
-        if isinstance(states, Tensor) and states.dim() == 3 and states.shape[:2] == text.ids.shape:
-            self._known.setdefault(states, text)
-
-    def of(self, states: Tensor | None) -> TextIds | None:
-        """The text that these states are of, if it is known."""
-        return None if states is None else self._known.get(states)
-
-
-def _read_inputs(arguments: dict[str, Any], args: Args) -> CallInputs | None:
-    """Token ids and padding from the arguments of a module; None where there are neither."""
-    # An argument with the name of ids, or the first one, if it holds integers.
-    candidates = (*(arguments.get(name) for name in IDS), *args[:1])
-    ids = next((one for one in candidates if _holds_integers(one)), None)
-    ids = ids.detach().reshape(-1, ids.shape[-1]) if ids is not None and ids.dim() in (1, 2) else None
-    real = _read_padding(arguments)
-    if ids is None and real is None:
-        return None
-    length, embedded = None if ids is None else ids.shape[1], arguments.get("inputs_embeds")
-    if length is None and isinstance(embedded, Tensor) and embedded.dim() == 3:
-        length = embedded.shape[1]
-    return CallInputs(ids, real, length, is_ambiguous=len(args) > 1 and _holds_integers(args[1]))
-
-
-def _read_padding(arguments: dict[str, Any]) -> Tensor | None:
-    """(B, S), True = not padding, from an attention_mask of 1 and 0 or from a key padding mask of torch.nn."""
-    real = None
-    mask = arguments.get("attention_mask")
-    if isinstance(mask, Tensor) and mask.dim() == 2 and not (mask.is_floating_point() and bool((mask < 0).any())):
-        real = mask.detach() > 0
-    for name in KEY_PADDING_OF_MODEL:
-        hidden = arguments.get(name)
-        if isinstance(hidden, Tensor) and hidden.dim() == 2:
-            real = ~hidden.detach() if hidden.dtype is torch.bool else may_see(hidden.detach())
-    return real
-
-
-@lru_cache(maxsize=4096)
-def _named_cross_attention(module: str) -> str | None:
-    """The part of a module's name by which it is cross-attention."""
-    named = CROSS_ATTENTION.search(".".join(module.split(".")[-2:])) or INSIDE_CROSS_ATTENTION.search(module)
-    return None if named is None else named.group()
-
-
-@lru_cache(maxsize=64)
-def _positional_names(function: Any) -> tuple[str, ...]:
-    try:
-        parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        return ()
-    names = tuple(name for name, p in parameters.items() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
-    return names[1:] if names[:1] == ("self",) else names
-
-
-def _token_ids(inputs: CallInputs, call: WatchedCall) -> Tensor | None:
-    """(B, S) ids of the keys: those of this call, after those of earlier calls where the keys come from a cache."""
-    assert inputs.ids is not None
-    B, _, T, S = call.sizes
-    if S == T and not inputs.is_cached:
-        return for_batch(inputs.ids, B)
-    length, ids = inputs.past_length(B) + T, for_batch(inputs.ids, B)
-    if inputs.past is None or ids is None or not T < S <= length:  # S < length: the cache keeps the last keys only
-        return None
-    inputs.is_cached = True
-    return torch.cat([inputs.past.ids, ids], 1)[:, length - S :]
-
-
-def _after_dropped_keys(call: WatchedCall, inputs: CallInputs) -> WatchedCall:
-    """A call whose earlier ids are unknown, with how many keys before its own a cache has dropped."""
-    B, _, T, S = call.sizes
-    if inputs.total is None or not T < S < inputs.total:
-        return call
-    first, count = torch.zeros(B, dtype=torch.long, device=call.device), inputs.total - S
-    if inputs.real is not None and inputs.real.shape == (B, inputs.total):
-        first = (~inputs.real).cumprod(1).sum(1).to(call.device)
-    return call.with_origin(first=first - count, dropped=first.new_full((B, count), -1))
-
-
-def _with_text(call: WatchedCall, inputs: CallInputs, module: str) -> WatchedCall:
-    """A call whose ids are known, with where its text begins; the first of a forward is remembered for later ones."""
-    assert call.origin.tokens is not None
-    B, _, T, S = call.sizes
-    first, ids = None, call.origin.tokens
-    if inputs.is_cached and inputs.past is not None:
-        before = inputs.past.ids.shape[1] + T - S  # how many keys were dropped
-        first, ids = inputs.past.first, torch.cat([inputs.past.ids, call.origin.tokens[:, S - T :]], 1)
-        dropped = torch.where(torch.arange(before, device=ids.device) < first[:, None], -1, ids[:, :before])
-        call = call.with_origin(first=first - before, dropped=dropped if before else None)
-    if inputs.layer is None and (call.origin.fingerprint is not None or isinstance(call.attention, QK)):
-        if first is None:
-            counted, real = torch.ones(B, 1, T, dtype=torch.bool, device=call.device), call.origin.real
-            first = first_visible(call, counted if real is None else real[:, None].to(call.device))
-        inputs.layer, inputs.read = module, text_read(call, ids.detach().clone(), first.to(ids.device))
-    return call
-
-
-def _holds_integers(t: Any) -> bool:
-    return isinstance(t, Tensor) and is_integer(t)

@@ -5,9 +5,11 @@ Most modules contain no attention, so the arguments are read when an attention c
 
 from __future__ import annotations
 
+import inspect
 import math
+import re
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -16,9 +18,12 @@ from torch import Tensor, nn
 from regard.attention.layer import MultiHeadAttention
 from regard.attention.masks import Mask
 from regard.heads.calls.call import Args, Kwargs, WatchedCall
-from regard.heads.inputs.cached_texts import CachedText
+from regard.heads.inputs.cached_texts import CachedText, keys_with_cache
+from regard.heads.inputs.row_origin import Relation, RowOrigin, RowOrigins
 from regard.support.vocabulary import CACHES, KEY_SOURCES
 
+CROSS_ATTENTION = re.compile(r"cross|encoder_att|enc_?dec|multihead_attn|attn2", re.IGNORECASE)  # names of modules
+INSIDE_CROSS_ATTENTION = re.compile(r"cross_?att(?!.*self_?att)", re.IGNORECASE)  # anywhere in the name
 IMAGES = {"pixel_values", "pixel_values_videos", "images", "image"}
 
 
@@ -38,10 +43,14 @@ NO_SOURCE = KeySource()
 
 
 class Given(NamedTuple):
-    """What the module around a call was given: the shape of its first tensor, and whether there is a cache."""
+    """What the module around a call was given: the shape of its first tensor, and whether there is a cache.
+
+    keys: how many keys its queries have together with those of the cache, by the cache; none where that does not tell.
+    """
 
     shape: tuple[int, ...] = ()
     cached: bool = False
+    keys: tuple[int, ...] = ()
 
     def texts_of(self, T: int) -> int | None:
         """How many texts of T tokens this is; None where it is none.
@@ -67,6 +76,7 @@ class CallInputs:
     """The token ids and the padding mask of one module call."""
 
     ids: Tensor | None = None  # (B, n), new in this call
+    given: Tensor | None = None  # the very tensor that they were given as
     real: Tensor | None = None  # (B, past + n) or (B, n), True = not padding
     length: int | None = None  # n
     total: int | None = None  # tokens of the text so far, those of this call included, where that is said
@@ -76,17 +86,29 @@ class CallInputs:
     source_length: int | None = None  # length of the text that cross-attention reads
     is_ambiguous: bool = False  # there was a second argument of integers: perhaps the ids of another text
     is_cached: bool = False  # attention inside read the ids of earlier calls and of this one together
+    rows: RowOrigin | None = None  # where the rows of this text come from, if that is followed
 
     def past_length(self, B: int) -> int:
         """How many ids of earlier calls may come before those of this one."""
         return 0 if self.past is None or self.past.ids.shape[0] != B else self.past.ids.shape[1]
 
-    def inherit_ids(self, outer: CallInputs) -> None:
-        """A module inside that is given only the padding mask reads the same ids, if the sizes agree."""
+    def inherit_ids(self, outer: CallInputs, origins: RowOrigins | None = None) -> None:
+        """A module inside that is given only the padding mask reads the same ids, if the sizes agree.
+
+        origins: where tensors come from, if that is followed; it must not be another text.
+        """
         if self.ids is not None or self.real is None or outer.ids is None:
+            return
+        followed = origins is not None and self.rows is not None and outer.rows is not None
+        if followed and origins.relation(self.rows, outer.rows) is Relation.OTHER:  # type: ignore[union-attr, arg-type]
             return
         if self.real.shape == (outer.ids if outer.real is None else outer.real).shape:
             self.ids, self.length = outer.ids, outer.length
+
+    def inherit_padding(self, outer: CallInputs) -> None:
+        """A module inside that is given the very same ids once more, without their padding mask, has the same mask."""
+        if self.real is None and self.given is not None and self.given is outer.given:
+            self.real = outer.real
 
 
 class ModuleCall:
@@ -107,6 +129,7 @@ class ModuleCall:
         self.module, self.args, self.kwargs, self.inputs, self.outer = module, args, kwargs, inputs, outer
         self.known: CallInputs | None = inputs if inputs is not None or outer is None else outer.known
         self.name = name
+        self.keys = keys_with_cache(module, args, kwargs) if kwargs else ()  # before the cache has the new ones
         # Calls with some rows of its text, the edges that a cut removed from each, and what its heads handed over.
         self.pieces: list[tuple[WatchedCall, Mask | None, Tensor | None]] = []
         self.parts: list[tuple[WatchedCall, Mask | None, Tensor | None]] = []  # which may be parts of one call
@@ -123,10 +146,8 @@ class ModuleCall:
     @cached_property
     def given(self) -> Given:
         """The shape of its first tensor, or of the one of the call around it; is there a cache in any of them?"""
-        own = given_to(self.args, self.kwargs)
-        if self.outer is None:
-            return own
-        return Given(own.shape or self.outer.given.shape, own.cached or self.outer.given.cached)
+        own, outer = given_to(self.args, self.kwargs), Given() if self.outer is None else self.outer.given
+        return Given(own.shape or outer.shape, own.cached or outer.cached, self.keys or outer.keys)
 
     @cached_property
     def of_image(self) -> bool:
@@ -142,12 +163,14 @@ def key_source(module: nn.Module, args: Args, kwargs: Kwargs) -> KeySource:
     """The argument that holds another text for the keys."""
     sources = {name: kwargs[name] for name in KEY_SOURCES if name in kwargs} if kwargs else {}
     if isinstance(module, MultiHeadAttention):
-        sources["context"] = _argument(1, "source", args, kwargs)  # as other layers call it
+        sources["context"] = argument(1, "source", args, kwargs)  # as other layers call it
     for name, states in sources.items():
-        if isinstance(states, Tensor) and states.dim() > 1 and not (args and states is args[0]):
+        if not isinstance(states, Tensor) or states.dim() < 2:
+            continue
+        if sum(value is states for value in (*args, *kwargs.values())) == 1:  # it may be given as the queries, too
             return KeySource(name, states.shape[-2], states)
     if isinstance(module, nn.MultiheadAttention) and not is_self_attention(args, kwargs):
-        key = _argument(1, "key", args, kwargs)
+        key = argument(1, "key", args, kwargs)
         if isinstance(key, Tensor) and not key.is_nested:
             length = key.shape[1 if module.batch_first and key.dim() == 3 else 0]
             return KeySource("key", length, key, twin=True)
@@ -173,10 +196,11 @@ def _length(text: Tensor) -> int:
 
 def is_self_attention(args: Args, kwargs: Kwargs) -> bool:
     """Are queries and keys the same text? torch.nn.MultiheadAttention gets a padding mask of the keys only."""
-    return _argument(0, "query", args, kwargs) is _argument(1, "key", args, kwargs)
+    return argument(0, "query", args, kwargs) is argument(1, "key", args, kwargs)
 
 
-def _argument(i: int, name: str, args: Args, kwargs: Kwargs) -> Any:
+def argument(i: int, name: str, args: Args, kwargs: Kwargs) -> Any:
+    """The i-th argument, which has this name."""
     return args[i] if len(args) > i else kwargs.get(name)
 
 
@@ -198,3 +222,25 @@ def is_given_image(args: Args, kwargs: Kwargs) -> bool:
         return False
     _, channels, rows, columns = tensors[0].shape
     return channels in (1, 3) and rows == columns
+
+
+@lru_cache(maxsize=4096)
+def named_cross_attention(module: str) -> str | None:
+    """The part of a module's name by which it is cross-attention."""
+    named = CROSS_ATTENTION.search(".".join(module.split(".")[-2:])) or INSIDE_CROSS_ATTENTION.search(module)
+    return None if named is None else named.group()
+
+
+def positional_names(module: nn.Module) -> tuple[str, ...]:
+    """The names of the arguments of its forward."""
+    return _names_of(getattr(module.forward, "__func__", module.forward))
+
+
+@lru_cache(maxsize=64)
+def _names_of(function: Any) -> tuple[str, ...]:
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return ()
+    names = tuple(name for name, p in parameters.items() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
+    return names[1:] if names[:1] == ("self",) else names

@@ -17,6 +17,7 @@ from regard.heads.calls.call import WatchedCall
 from regard.heads.calls.score_origin import Memory
 from regard.heads.calls.visibility import is_counted_by_mask, row_tiles, visible_tile
 from regard.heads.inputs.module_call import NO_SOURCE, Given, KeySource
+from regard.heads.inputs.row_origin import Relation
 
 OF_FEATURES = "its weights are between features, not between tokens"
 
@@ -51,29 +52,51 @@ def whole_text(call: WatchedCall, given: Given) -> bool:
 
 
 def positions_of(
-    call: WatchedCall, given: Given, is_known: bool, source: KeySource = NO_SOURCE, outer: KeySource = NO_SOURCE
+    call: WatchedCall,
+    given: Given,
+    is_known: bool,
+    source: KeySource = NO_SOURCE,
+    outer: KeySource = NO_SOURCE,
+    relation: Relation | None = None,
 ) -> Fact:
     """How the positions of queries among keys are known.
 
     is_known: from the token ids. source, outer: other texts that the module, and the one around it, were given.
+    relation: have queries and keys the same tokens, where tensors are followed?
     """
     B, _, T, S = call.sizes
     if call.origin.across or call.origin.extra or is_known:
         return FROM_CALL
     if source.twin and S == T:
         return assumed(f"queries and keys are the same text; the module was given two inputs of {T} tokens")
-    attend = f"{T} {('queries attend', 'query attends')[T == 1]} to {S} key{'s' * (S != 1)}"
+    attend = attending(call)
     if not whole_text(call, given):
         if S == T and math.prod(given.shape[:-1]) == B * T:
             return assumed(f"queries and keys are the same {T} tokens, in {B} blocks")
         return unknown(f"{B} × {attend}, computed from an input of {' × '.join(map(str, given.shape))}")
-    if S == T or (S > T and given.cached):
+    if S == T:
+        by_length = assumed("queries and keys are the same text, as they are as many")
+        return by_length if relation is Relation.UNKNOWN else FROM_CALL
+    if S in given.keys:
         return FROM_CALL
-    if S < T:
-        return unknown(attend)
-    if source.name or outer.name:
+    if S > T and (source.name or outer.name):
         return unknown(f"{attend}, which may be of two texts")
-    return FROM_MASK if _ends_on_diagonal(call) else assumed("the last query stands at the last key")
+    return _of_more_keys(call, given) if S > T else unknown(attend)
+
+
+def _of_more_keys(call: WatchedCall, given: Given) -> Fact:
+    """How positions are known where there are more keys than queries, and no cache of as many."""
+    if _ends_on_diagonal(call):
+        return FROM_MASK
+    if given.cached and not given.keys:
+        return assumed("the last query stands at the last key; the cache does not say how many keys it has")
+    return unknown(attending(call))
+
+
+def attending(call: WatchedCall) -> str:
+    """5 queries attend to 11 keys."""
+    _, _, T, S = call.sizes
+    return f"{T} {('queries attend', 'query attends')[T == 1]} to {S} key{'s' * (S != 1)}"
 
 
 def _ends_on_diagonal(call: WatchedCall) -> bool:

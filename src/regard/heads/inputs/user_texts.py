@@ -6,7 +6,7 @@ its length whose own text is not known otherwise; a dict, {module name: tensor},
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -45,11 +45,17 @@ class UserTexts:
         return None
 
     def bound_to(
-        self, call: WatchedCall, fact: Fact, arguments: Sequence[Tensor], of_image: bool
+        self,
+        call: WatchedCall,
+        fact: Fact,
+        arguments: Sequence[Tensor],
+        of_image: bool,
+        may_be_several: Callable[[int], bool] = lambda count: False,
     ) -> tuple[WatchedCall, Fact]:
         """The call with these ids, if they are those of its text.
 
         arguments: the integers that the model was called with. fact: how the ids that the call has by itself are known.
+        may_be_several: was the model called with several texts of so many tokens?
         """
         found, own = self.part(call.origin.module), call.origin.tokens
         if found is None:
@@ -60,6 +66,7 @@ class UserTexts:
                 self.unused.discard(name)  # they are of another text that the model reads
                 return call, fact
             several = own is not None and len(arguments) > 1 and not _same(own, ids)
+            several = several or (own is None and may_be_several(ids.shape[1]))
         tokens = None if of_image and not self.by_name else self._tokens(name, ids, call)
         if tokens is None:
             return call, fact

@@ -23,6 +23,7 @@ from regard.heads.calls.call import Args, Kwargs, Origin, OwnWeights, WatchedCal
 from regard.heads.calls.lineage import PERMUTE, SLICE
 from regard.heads.calls.score_origin import tensors_among
 from regard.heads.calls.visibility import mask_written_out
+from regard.heads.inputs.row_origin import Asked
 from regard.heads.intercept.paths import handles
 from regard.heads.intercept.softmax import RESHAPE_OR_CAST
 from regard.heads.measure.kernels.exact_weights import LOG2E, all_scores
@@ -124,11 +125,12 @@ def _read_arguments(
 class FlexSinks:
     """A call of FlexAttention, and what the model does with its output and its LSE.
 
-    depth: how many modules were running. unknown: why its weights cannot be derived any more.
+    depth: how many modules were running. asked: where its queries and keys come from.
+    unknown: why its weights cannot be derived any more.
     """
 
-    def __init__(self, call: WatchedCall, out: Tensor, lse: Any, depth: int) -> None:
-        self.call, self.depth, self.unknown = call, depth, ""
+    def __init__(self, call: WatchedCall, out: Tensor, lse: Any, depth: int, asked: Asked | None = None) -> None:
+        self.call, self.depth, self.unknown, self.asked = call, depth, "", asked
         self._out, self._views = out, [out]  # views: the output, and copies of it in another layout
         self._shares = [lse] if isinstance(lse, Tensor) else []  # the LSE, and all that was computed from it
 
@@ -173,7 +175,7 @@ def report_flex(interceptor: Interceptor, function: Any, args: Args, kwargs: Kwa
     """The operator that FlexAttention calls."""
     if interceptor.is_vmapped():
         return function(*args, **kwargs)
-    edits = interceptor.edits()
+    edits, asked = interceptor.edits(), None if interceptor.origins is None else interceptor.origins.asked
     with interceptor.errors_naming_the_module(), torch.no_grad():
         call = flex_call(args, kwargs)
     edit = interceptor.edit_of(call, edits)
@@ -185,6 +187,7 @@ def report_flex(interceptor: Interceptor, function: Any, args: Args, kwargs: Kwa
     outputs = function(*args, **kwargs)
     interceptor.report_pending()
     if edit is None and not interceptor.needs_contexts:
-        interceptor.pending = FlexSinks(call.detached(), outputs[0], outputs[1], len(interceptor.running[0].calls))
+        depth = len(interceptor.running[0].calls)
+        interceptor.pending = FlexSinks(call.detached(), outputs[0], outputs[1], depth, asked)
         return outputs
     return (interceptor.finish(call, edit, outputs[0]), *outputs[1:])

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 import traceback
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
@@ -25,9 +24,12 @@ from regard.heads.calls.edits import CallEdit, LayerEdit
 from regard.heads.calls.head_axis import HeadAxis, find_head_axis, is_in_doubt
 from regard.heads.calls.lineage import TensorLineage
 from regard.heads.calls.score_origin import Memory
+from regard.heads.inputs.module_call import ModuleCall, positional_names
+from regard.heads.inputs.row_origin import RowOrigins, row_origins_of
 from regard.heads.intercept import flex, functorch, paths, torch_nn
 from regard.heads.intercept.linear_paths import LinearPaths
 from regard.heads.intercept.paths import AROUND_FORWARD, FunctionMode, OwnComputation
+from regard.heads.intercept.recorded_modules import forget_ordinary, is_ordinary, remember_as_ordinary
 from regard.heads.intercept.softmax import SoftmaxTracker
 from regard.heads.intercept.watched_model import TWICE, WatchedModel
 from regard.heads.intercept.weight_uses import WeightUses
@@ -35,8 +37,6 @@ from regard.traces.failures import explain_call
 
 USUAL_AXIS = HeadAxis()
 _VMAPPED = "it runs in torch.vmap, where one tensor stands for many; call the model with a batch instead"
-# Modules that ran without attention, or with texts, heads, queries and keys in this order: they are not recorded again.
-_ordinary: dict[int, weakref.ref[nn.Module]] = {}  # by id()
 
 
 class Interceptor:
@@ -49,6 +49,7 @@ class Interceptor:
         self.in_callback = False
         self.multihead: torch_nn.MultiheadShape | None = None  # inside F.multi_head_attention_forward
         self.pending: flex.FlexSinks | None = None  # a call that is not reported yet, as its weights may change
+        self.origins: RowOrigins | None = None  # where the tensors of this forward come from, if there may be a doubt
         self.lineage = TensorLineage()
         self.records = False  # are the functions of the innermost module recorded?
         self.doubts = 0  # how often attention was not as usual
@@ -69,11 +70,7 @@ class Interceptor:
         """Call a module, with each watched model knowing that it runs."""
         is_outermost = not self.running
         if is_outermost and in_backward():
-            if any(m.editor is not None and m.is_open and id(module) in m.names for m in self.models):
-                raise ValueError(
-                    f"{type(module).__name__} is computed again in backward, where it cannot be cut; switch gradient "
-                    "checkpointing off"
-                )
+            self._check_uncut(module)
             return original(module, *args, **kwargs)
         entered: list[WatchedModel] = []
         output, records, doubts = None, self.records, self.doubts
@@ -87,6 +84,8 @@ class Interceptor:
             else:
                 with self.mode_for(module):
                     output = original(module, *args, **kwargs)
+                if self.origins is not None and isinstance(module, torch_nn.WITH_FAST_PATH):
+                    self._hand_on(module, args, kwargs, output)
             return output
         except BaseException:
             self._drop_calls(entered)
@@ -97,12 +96,24 @@ class Interceptor:
                 remember_as_ordinary(module)
             self.records = records
             if is_outermost:
-                self.softmaxes.forget()
-                self.weight_uses.forget()
-                self.linear_paths.forget()
-                self.lineage.clear()
+                self._forget()
                 for model in entered if output is not None else ():
                     model.warn_of_refused()
+
+    def _check_uncut(self, module: nn.Module) -> None:
+        """A module that is computed again in backward must not be one that is cut."""
+        if any(m.editor is not None and m.is_open and id(module) in m.names for m in self.models):
+            raise ValueError(
+                f"{type(module).__name__} is computed again in backward, where it cannot be cut; switch gradient "
+                "checkpointing off"
+            )
+
+    def _forget(self) -> None:
+        """The outermost module is done: no tensor is followed any more."""
+        for followed in (self.softmaxes, self.weight_uses, self.linear_paths):
+            followed.forget()
+        self.lineage.clear()
+        self.origins = None
 
     def _run_outermost(self, original: Any, module: nn.Module, args: Args, kwargs: Kwargs) -> Any:
         with ExitStack() as blocks:
@@ -121,12 +132,17 @@ class Interceptor:
         """Call a module that makes no attention, without our mode where no tensor is followed."""
         patched = module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__
         if patched or not self.mode.may_be_off:
-            return original(module, *args, **kwargs)
+            output = original(module, *args, **kwargs)
+            if self.origins is not None and not self.mode.is_on and not patched:
+                self._hand_on(module, args, kwargs, output)
+            return output
         self.mode.set(on=False)
         try:
             output = original(module, *args, **kwargs)
             if self.records:
                 self.lineage.leaf(module, args, output)
+            if self.origins is not None:
+                self._hand_on(module, args, kwargs, output)
             return output
         except RuntimeError as error:  # which the mode would explain
             if isinstance(module, nn.Linear):
@@ -137,16 +153,33 @@ class Interceptor:
         finally:
             self.mode.set(on=True)
 
+    def _hand_on(self, module: nn.Module, args: Args, kwargs: Kwargs, output: Any) -> None:
+        """A module was called without our mode: the rows of its output are those of its first argument."""
+        assert self.origins is not None
+        is_learned = "weight" in module._parameters or bool(module._modules)
+        self.origins.hand_on((*args, *kwargs.values()), output, is_learned)
+
     def _enter(self, module: nn.Module, args: Args, kwargs: Kwargs, entered: list[WatchedModel]) -> None:
         """The models that this module is part of know that it runs; they are added to `entered`."""
         with torch._C.DisableTorchFunction():  # every property of a tensor would pass through our own mode
             if functorch.is_active():
                 args, kwargs = functorch.plain_arguments(args, kwargs)
+            if not self.running:
+                self._follow_rows(module, args, kwargs)
             for model in self.models:
                 if model.enter(module, args, kwargs):
                     entered.append(model)
                     if len(model.calls) == 1:
                         self.find_running()
+
+    def _follow_rows(self, module: nn.Module, args: Args, kwargs: Kwargs) -> None:
+        """The outermost module is called: follow where tensors come from, where it reads several texts."""
+        may_cross = [model.may_cross for model in self.models if model.knows(module)]
+        if may_cross:
+            names = positional_names(module) if args else ()
+            self.origins = row_origins_of(names, args, kwargs, self._calls, any(may_cross))
+            for model in self.models:
+                model.inputs.origins = self.origins
 
     def _drop_calls(self, models: Sequence[WatchedModel]) -> None:
         """These models' innermost module raised an error, which may be caught."""
@@ -215,7 +248,7 @@ class Interceptor:
         """What runs is to be recorded the next time, too."""
         self.doubts += 1
         for call in self.running[0].calls:
-            _ordinary.pop(id(call.module), None)
+            forget_ordinary(call.module)
 
     def edits(self, part: str = "") -> list[tuple[WatchedModel, LayerEdit]]:
         """What the cuts of the running models change in the attention call that is about to run."""
@@ -330,6 +363,8 @@ class Interceptor:
         """Report the call that waits for it, with what became of its output since then."""
         pending, self.pending = self.pending, None
         if pending is not None:
+            if self.origins is not None and pending.asked is not None:
+                self.origins.asked = pending.asked
             self.refuse(pending.unknown) if pending.unknown else self.report(pending.call)
 
     @contextmanager
@@ -340,20 +375,12 @@ class Interceptor:
         except (ValueError, RuntimeError, TypeError, IndexError) as error:
             raise ValueError(f"cannot {verb} the attention in {self.module_name()}: {error}") from error
 
+    def _calls(self) -> list[ModuleCall]:
+        return self.running[0].calls
+
     def module_name(self) -> str:
         """The name of the module that runs."""
         return self.running[0].calls[-1].name or "the model itself"
-
-
-def is_ordinary(module: nn.Module) -> bool:
-    """Did the module run before without attention that leaves a doubt?"""
-    known = _ordinary.get(id(module))
-    return known is not None and known() is module
-
-
-def remember_as_ordinary(module: nn.Module) -> None:
-    key = id(module)
-    _ordinary[key] = weakref.ref(module, lambda _: _ordinary.pop(key, None))
 
 
 def is_recomputed() -> bool:

@@ -80,15 +80,22 @@ class FunctionMode(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Args = (), kwargs: Kwargs | None = None) -> Any:
         name, kwargs = _name_of(func), kwargs or {}
         try:
-            own = self.interceptor
-            if name not in ATTENTION and self.follows_nothing:  # nearly all functions of a model that calls SDPA
-                out = func(*args, **kwargs)
+            own, origins = self.interceptor, self.interceptor.origins
+            if origins is None and name not in ATTENTION and self.follows_nothing:
+                out = func(*args, **kwargs)  # nearly all functions of a model that calls SDPA
                 if own.records and not own.in_callback:
                     own.lineage.record(name, func, args, kwargs, out)
                 return out
-            if own.in_callback or inside_observed_attention():
+            if own.in_callback:
                 return func(*args, **kwargs)
-            return self._run(name, func, args, kwargs)
+            is_part = inside_observed_attention()
+            if origins is None:
+                return func(*args, **kwargs) if is_part else self._run(name, func, args, kwargs)
+            if name in ATTENTION and not is_part:
+                origins.prepare(name, args, kwargs)
+            out = func(*args, **kwargs) if is_part else self._run(name, func, args, kwargs)
+            origins.follow(name, args, kwargs, out)
+            return out
         except RuntimeError as error:
             if clearer := explain_call(name, args, error):
                 raise clearer from error

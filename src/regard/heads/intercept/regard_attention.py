@@ -37,6 +37,8 @@ def report_attend(interceptor: Interceptor, call: Call, route: Route) -> Edit | 
     if inside_observed_attention() or interceptor.is_vmapped():  # the first: it is part of another attention call
         return None
     watched = WatchedCall(call)
+    if interceptor.origins is not None:
+        interceptor.origins.ask(call.q, call.k)
     edit = interceptor.edit_of(watched, interceptor.edits())
     if edit is not None or interceptor.needs_contexts:
         return _AttendEdit(interceptor, call, edit)

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from regard.attention.call import QK
 from regard.attention.masks import EVERYTHING, Dense, Mask, Padding
 from regard.heads.calls.call import Args, Kwargs, Origin, WatchedCall
+from regard.heads.inputs.module_call import argument
 from regard.heads.intercept.paths import PATCHES, Patch, active_interceptor, handles
 
 if TYPE_CHECKING:
@@ -120,6 +121,10 @@ def _call(query: Tensor, key: Tensor, given: dict[str, Any]) -> WatchedCall:
 def multi_head_attention(interceptor: Interceptor, function: Any, args: Args, kwargs: Kwargs) -> Any:
     """F.multi_head_attention_forward: the functions that it calls are intercepted one by one."""
     shape, interceptor.multihead = interceptor.multihead, shape_of(args, kwargs)
+    call = interceptor.running[0].calls[-1]
+    if interceptor.origins is not None and isinstance(call.module, nn.MultiheadAttention):
+        for i, name in enumerate(("query", "key", "value")):  # which were transposed without our mode
+            interceptor.origins.hand_on((argument(i, name, call.args, call.kwargs),), args[i], is_learned=False)
     was_on, interceptor.mode.is_on = interceptor.mode.is_on, False  # torch takes a mode off while it handles a function
     try:
         with interceptor.mode.switch(on=True):
@@ -145,6 +150,9 @@ def _reporting(call_of: Callable[..., WatchedCall], original: Any) -> Any:
         if interceptor is not None:
             with interceptor.errors_naming_the_module(), torch.no_grad():
                 call = call_of(*args, **kwargs)
+            if interceptor.origins is not None:
+                given = (*args, *kwargs.values())
+                interceptor.origins.ask(given[0], given[1] if "attention" in original.__name__ else given[0])
             if interceptor.edits(call.origin.module) or interceptor.needs_contexts:
                 name = original.__name__
                 raise ValueError(f"{name} computes attention as one operator, whose heads cannot be reached")

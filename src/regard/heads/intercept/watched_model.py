@@ -7,6 +7,7 @@ longer than many of them do.
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from regard.heads.calls.call import Args, Kwargs, WatchedCall, changed, names_in
 from regard.heads.calls.edits import Editor, LayerEdit, PlacedEdit
 from regard.heads.calls.head_axis import declared_heads
 from regard.heads.inputs.model_inputs import InputTracker
-from regard.heads.inputs.module_call import ModuleCall
+from regard.heads.inputs.module_call import ModuleCall, named_cross_attention
 from regard.heads.inputs.positions import whole_text
 from regard.heads.intercept.joined_calls import Piece, joined
 
@@ -35,6 +36,7 @@ WRITTEN_OVER = "its tensors are written over before all of its heads or texts ar
 IN_CALLS = "its heads or texts are computed one after the other"
 MODULES_AROUND = 3  # how many modules are asked for their number of heads, from the innermost on
 WRAPPERS = {"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"}  # submodule names that torch inserts
+LEARNED_QUERIES = re.compile(r"quer(y|ies)|latent|slot|seed|induc|probe", re.IGNORECASE)  # names of parameters
 LEAVES = {
     *(nn.Linear, nn.Embedding, nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.Dropout, nn.Identity),
     *(nn.GELU, nn.ReLU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Conv1d, nn.Conv2d),
@@ -84,6 +86,11 @@ class WatchedModel:
         self.callback, self.inputs, self.editor, self.contexts = callback, inputs, editor, contexts
         self.dropped, self.is_open = dropped, True
         self.calls = inputs.calls
+        # Cross-attention by name, or learned queries? Then tensors are followed, also if the model reads one text.
+        self.may_cross = any(
+            named_cross_attention(name) or (key not in self.leaves and may_hold_queries(module))
+            for key, (module, name) in self.names.items()
+        )
         self.refused: dict[str, list[str]] = {}  # modules whose attention is not reported, by reason
         self.uncuttable = ""  # why a cut that was made was none, or not whole
         self.cut: set[str] = set()  # modules whose attention was cut in this forward
@@ -127,7 +134,7 @@ class WatchedModel:
 
     def enter(self, module: nn.Module, args: Args, kwargs: Kwargs) -> bool:
         """A module is called, in any model. Is it part of this one?"""
-        known = self.names.get(id(module)) or self.names.get(id(module._modules.get("_orig_mod")))  # compiled later
+        known = self.knows(module)
         if known is None or not self.is_open:
             return False
         if not self.calls:
@@ -150,6 +157,10 @@ class WatchedModel:
         while len(self.layers) > first:
             self.times[self.layers.pop()] -= 1
             self.forwards.calls -= 1
+
+    def knows(self, module: nn.Module) -> tuple[nn.Module, str] | None:
+        """The module and its name, if it is part of this model."""
+        return self.names.get(id(module)) or self.names.get(id(module._modules.get("_orig_mod")))  # compiled later
 
     def leave(self, output: Any) -> None:
         """The innermost module is done, and returned this; None after an error."""
@@ -291,6 +302,16 @@ def _version(call: WatchedCall) -> int:
     held = call.attention
     tensors = (held.q, held.k) if isinstance(held, QK) else (held.weights,)
     return sum(0 if t.is_inference() else t._version for t in tensors)
+
+
+def may_hold_queries(module: nn.Module) -> bool:
+    """Has this module a parameter that may be learned queries, (1, n, E), or is named like them?"""
+    for name, parameter in module._parameters.items():
+        if parameter is None or parameter.dim() < 2 or "pos" in name:
+            continue
+        if LEARNED_QUERIES.search(name) or (parameter.dim() == 3 and parameter.shape[0] == 1 < parameter.shape[1]):
+            return True
+    return False
 
 
 def is_leaf(module: nn.Module) -> bool:
