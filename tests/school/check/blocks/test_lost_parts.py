@@ -118,6 +118,7 @@ GIVEN = "if memory is not None: x = x + self.other(x, memory, memory)[0]\n      
         (RIGHT_LAYER, CROSS, ["module never used"]),
         (RIGHT_LAYER, "nn.Sequential(nn.Linear(d_model, 5), nn.ReLU(), nn.Linear(5, d_model))", ["module never used"]),
         (GIVEN, CROSS, []),
+        (RIGHT_LAYER, "nn.ModuleList(nn.LayerNorm(d_model) for _ in range(2))", []),
         (RIGHT_LAYER, "nn.LayerNorm(d_model)", ["module never used"]),
         (RIGHT_LAYER, "nn.LayerNorm(d_model, elementwise_affine=False)", []),
         ("return x + self.attn(self.norm(x)), self.other(x)", "nn.Linear(d_model, 5)", []),

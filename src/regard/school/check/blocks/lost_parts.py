@@ -185,9 +185,9 @@ def _weights_by_part(contents: ModuleContents) -> dict[str, list[str]]:
     """The names of matrices and of the weights of norms, by the module or the layer of a stack that they are in."""
     groups: dict[str, list[str]] = {}
     for p in contents.get("parameters", ()):
-        name, is_norm = p["name"], p["owner"].endswith("Norm") and p["name"].endswith("weight")
-        if len(p["shape"]) > 1 or is_norm:
-            match = _LAYER.match(name)
+        name, match = p["name"], _LAYER.match(p["name"])
+        is_norm = p["owner"].endswith("Norm") and name.endswith("weight")
+        if len(p["shape"]) > 1 or (is_norm and not match):  # norms in a list are no stack
             groups.setdefault(f"{match[1]}.{match[2]}" if match else name.split(".")[0], []).append(name)
     return groups
 
