@@ -339,7 +339,7 @@ ANIMALS = (
     Animal(
         "longt5",
         long_text_and_text,
-        (Stack("encoder_attentions", layout="BnHTS", has_positions=False), *BOTH[1:]),
+        (Stack("encoder_attentions", "input_ids", layout="BnHTS", has_positions=False), *BOTH[1:]),
         sizes={"local_radius": 4},
     ),
     *(of_images(name) for name in IMAGES.split()),

@@ -106,7 +106,7 @@ def _of_stack(stack: Stack, out: Any, arguments: dict[str, Tensor]) -> Iterator[
         pads = mask is not None and stack.queries == "input_ids"
         tokens = None if stack.across or ids is None or weights.shape[-1] != ids.shape[-1] else ids
         real = mask.bool() if pads and mask is not None and mask.shape[1] == weights.shape[-2] else None
-        if stack.layout == "BnHTS":  # blocks of the text, filled up at the end
+        if stack.layout == "BnHTS" and stack.queries:  # blocks of the text, filled up at the end
             T, whole = weights.shape[-2], torch.ones_like(arguments["input_ids"]) if mask is None else mask
             real = torch.nn.functional.pad(whole.bool(), (0, -whole.shape[1] % T)).view(-1, T)
         if mask is not None and stack.with_image:
