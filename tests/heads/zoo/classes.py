@@ -17,13 +17,12 @@ VOCABULARY, TEXTS, TOKENS, TARGETS, IMAGE, PATCH = 97, 2, 11, 7, 16, 4
 TINY: dict[str, Any] = {
     **dict.fromkeys(("hidden_size", "d_model", "n_embd", "dim", "emb_dim", "embedding_size", "embed_dim"), 32),
     **dict.fromkeys(("num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers"), 2),
-    **dict.fromkeys(("num_decoder_layers", "num_encoder_layers", "depth"), 2),
+    **dict.fromkeys(("num_decoder_layers", "num_encoder_layers", "depth", "num_encoder_attention_layers"), 2),
     **dict.fromkeys(("num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads"), 4),
     **dict.fromkeys(("decoder_attention_heads", "num_encoder_attention_heads", "num_decoder_attention_heads"), 4),
     **dict.fromkeys(("intermediate_size", "d_ff", "ffn_dim", "encoder_ffn_dim", "decoder_ffn_dim", "hidden_dim"), 48),
     **dict.fromkeys(("n_inner", "ffn_hidden_size", "ffn_size", "d_inner", "mlp_dim", "moe_intermediate_size"), 48),
     **dict.fromkeys(("shared_expert_intermediate_size", "feedforward_dim", "intermediate_size_mlp"), 48),
-    **dict.fromkeys(("num_encoder_attention_layers",), 2),
     **dict.fromkeys(("num_key_value_heads", "num_kv_heads"), 2),
     **dict.fromkeys(("head_dim", "d_kv", "attention_head_size", "d_head"), 8),
     **dict.fromkeys(("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "max_source_positions"), 64),
@@ -164,12 +163,13 @@ BOTH = (
 DECODERS = (
     "gpt2 gpt_neo gpt_neox opt bloom llama mistral mixtral qwen2 qwen3 qwen2_moe qwen3_moe phi phi3 gemma gemma2 "
     "gemma3_text falcon stablelm starcoder2 olmo olmo2 olmoe cohere cohere2 granite mpt persimmon gpt_bigcode biogpt "
-    "gpt_oss glm glm4 smollm3 ernie4_5 jetmoe exaone4 helium openai-gpt ctrl xlnet imagegpt bitnet phimoe seed_oss"
+    "gpt_oss glm glm4 smollm3 ernie4_5 jetmoe exaone4 helium openai-gpt ctrl xlnet imagegpt bitnet phimoe seed_oss "
+    "arcee apertus granitemoe gpt_neox_japanese olmo3 lfm2"
 )
 ENCODERS = (
-    "bert roberta distilbert albert electra camembert deberta deberta-v2 mpnet xlm flaubert roformer layoutlm convbert "
-    "modernbert megatron-bert ibert splinter ernie data2vec-text nomic_bert eurobert luke "
-    "roberta-prelayernorm bert-generation nystromformer"
+    "bert roberta distilbert albert electra camembert deberta deberta-v2 mpnet xlm flaubert roformer layoutlm "
+    "convbert modernbert megatron-bert ibert splinter ernie data2vec-text nomic_bert eurobert luke "
+    "roberta-prelayernorm bert-generation nystromformer xlm-roberta roc_bert"
 )
 WITH_DECODERS = (
     "t5 mt5 umt5 bart mbart pegasus marian blenderbot blenderbot-small m2m_100 switch_transformers plbart fsmt"
