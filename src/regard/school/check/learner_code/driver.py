@@ -80,15 +80,16 @@ def describe_function(function: Any, name: str = "") -> protocol.Description:
 def run(target: Any, job: protocol.DriverJob, tensors: dict[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Do one job with a class, a function or an instance; return what was seen, and tensors by name."""
     lines = Lines(file_of(target))
-    with lines:
-        seen, returned = _run(target, job, tensors)
+    seen, returned = _run(target, job, tensors, lines)
     return {**seen, "ran": sorted(lines.ran)[:MOST_LINES]}, returned
 
 
-def _run(target: Any, job: protocol.DriverJob, tensors: dict[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def _run(
+    target: Any, job: protocol.DriverJob, tensors: dict[str, Tensor], lines: Lines
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
     seen: dict[str, Any] = {"calls": [], "recorded": [], "dropped": []}
     returned: dict[str, Tensor] = {}
-    recorder = Recorder(files_of(target), job, seen, returned)
+    recorder = Recorder(files_of(target), job, seen, returned, lines)
     try:
         subject = _made(target, job, tensors, recorder, {})
     except Exception as error:
@@ -107,7 +108,7 @@ def _run(target: Any, job: protocol.DriverJob, tensors: dict[str, Tensor]) -> tu
             mode = Devices(recorder.files, subject, given) if job.get("devices") else recorder
             if recorder.is_on:
                 recorder.keep_operands(subject, given)
-            with torch.set_grad_enabled(bool(job.get("gradients"))), warnings.catch_warnings(), mode:
+            with torch.set_grad_enabled(bool(job.get("gradients"))), warnings.catch_warnings(), mode, lines:
                 warnings.simplefilter("ignore")
                 previous = call_with(subject, call, given, previous, lists)
             if isinstance(mode, Devices):
@@ -130,7 +131,7 @@ def _run(target: Any, job: protocol.DriverJob, tensors: dict[str, Tensor]) -> tu
 def _made(target: Any, job: protocol.DriverJob, tensors: dict[str, Tensor], recorder: Recorder, state: Any) -> Any:
     """An instance with the weights, dtype and mode of the job; what the first one holds is told."""
     torch.manual_seed(0)
-    with recorder:
+    with recorder, recorder.lines:
         subject = as_layer(build(target, job.get("build")))
         if job.get("inside"):
             subject = subject.get_submodule(job["inside"])

@@ -32,9 +32,15 @@ class Recorder(TorchFunctionMode):
     """
 
     def __init__(
-        self, files: set[str], job: protocol.DriverJob, seen: dict[str, Any], returned: dict[str, Tensor]
+        self,
+        files: set[str],
+        job: protocol.DriverJob,
+        seen: dict[str, Any],
+        returned: dict[str, Tensor],
+        lines: Lines | None = None,
     ) -> None:
         super().__init__()
+        self.lines = lines or Lines("")
         self.files, self.keeps, self.finite = files, bool(job.get("record")), bool(job.get("finite"))
         self.dropout = job.get("dropout") is not None or bool(job.get("drops"))
         self.seen, self.returned = seen, returned
