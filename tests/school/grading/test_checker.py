@@ -143,7 +143,11 @@ def test_a_folder_is_a_submission_too(tmp_path, worker):
     (tmp_path / "ana" / "homework.py").write_text("from helper import W\n" + RIGHT)
     (tmp_path / "ana" / "helper.py").write_text("W = 3\n")
     (verdict,) = check_submission(tmp_path / "ana", worker, GradeKey(), 20.0)
-    assert verdict.problem == "ana has 2 Python files (helper.py, homework.py); name the one: file = … in the key"
+    assert verdict.is_right  # the one of them that defines attention
+    (tmp_path / "ana" / "second.py").write_text(RIGHT)
+    (verdict,) = check_submission(tmp_path / "ana", worker, GradeKey(), 20.0)
+    names = "helper.py, homework.py, second.py"
+    assert verdict.problem == f"ana has 3 Python files ({names}); name the one: file = … in the key"
     (verdict,) = check_submission(tmp_path / "ana", worker, GradeKey(file="homework.py"), 20.0)
     assert verdict.is_right
 

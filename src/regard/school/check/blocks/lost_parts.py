@@ -182,12 +182,11 @@ def _without_effect(run: PartRun, out: Tensor) -> tuple[Observation, list[str], 
 
 
 def _weights_by_part(contents: ModuleContents) -> dict[str, list[str]]:
-    """The names of matrices and of the weights of norms, by the module or the layer of a stack that they are in."""
+    """The names of matrices, by the module or the layer of a stack that they are in."""
     groups: dict[str, list[str]] = {}
     for p in contents.get("parameters", ()):
         name, match = p["name"], _LAYER.match(p["name"])
-        is_norm = p["owner"].endswith("Norm") and name.endswith("weight")
-        if len(p["shape"]) > 1 or (is_norm and not match):  # norms in a list are no stack
+        if len(p["shape"]) > 1:
             groups.setdefault(f"{match[1]}.{match[2]}" if match else name.split(".")[0], []).append(name)
     return groups
 
