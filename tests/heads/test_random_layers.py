@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pytest
@@ -233,3 +234,59 @@ def test_random_layers_are_exact_marked_or_named():
 def test_many_random_layers_are_exact_marked_or_named(hundred):
     for seed in range(100 * hundred, 100 * (hundred + 1)):
         judge(seed)
+
+
+class Written(nn.Module):
+    """Attention of four heads by a function of the layer and x."""
+
+    num_heads = 4
+
+    def __init__(self, attend, width=16):
+        super().__init__()
+        self.q, self.k, self.v, self.attend = nn.Linear(16, 16), nn.Linear(16, width), nn.Linear(16, width), attend
+
+    def heads(self, t):
+        return t.view(*t.shape[:2], 4, 4).transpose(1, 2)
+
+    def forward(self, x):
+        return self.attend(self, x)
+
+
+def in_groups(layer, x, groups):
+    q, k, v = (layer.heads(one(x)) for one in (layer.q, layer.k, layer.v))
+    return torch.cat([F.scaled_dot_product_attention(q[:, g], k[:, g], v[:, g]) for g in groups], 1)
+
+
+@pytest.mark.parametrize("groups", [(slice(0, 2), slice(2, 4)), (slice(0, 4, 2), slice(1, 4, 2))])
+@pytest.mark.parametrize("texts", [1, 2])
+@torch.no_grad()
+def test_some_heads_of_a_module_at_a_time_are_marked_or_joined_in_their_order(groups, texts):
+    model, x = Written(lambda layer, x: in_groups(layer, x, groups)), torch.randn(texts, 7, 16)
+    with regard.watch(model) as seen:
+        model(x)
+    q, k = (model.heads(one(x)) for one in (model.q, model.k))
+    if len(seen) == 1:
+        torch.testing.assert_close(seen[0].weights(), (q @ k.mT / 2).softmax(-1))
+    else:
+        assert all(layer.marks == ("heads assumed: 2 of the 4 heads that its module has",) for layer in seen)
+
+
+ONE_AXIS = {
+    "queries of all heads": lambda layer, x: F.scaled_dot_product_attention(
+        layer.q(x).view(2, 28, 4), layer.k(x), layer.v(x)
+    ),
+    "by hand": lambda layer, x: (layer.heads(layer.q(x)).reshape(2, 28, 4) @ layer.k(x).mT).softmax(-1) @ layer.v(x),
+}
+
+
+@pytest.mark.parametrize("kind", ONE_AXIS)
+@torch.no_grad()
+def test_heads_and_queries_in_one_axis_never_break_the_model(kind):
+    model, x = Written(ONE_AXIS[kind], width=4), torch.randn(2, 7, 16)
+    expected = model(x)
+    with warnings.catch_warnings(), suppress(ValueError):  # "made no attention that can be seen", at the end
+        warnings.simplefilter("ignore")
+        with regard.watch(model) as seen:
+            out = model(x)
+        assert all(layer.marks for layer in seen)
+    assert torch.equal(out, expected)

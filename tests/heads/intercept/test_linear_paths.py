@@ -226,3 +226,44 @@ def test_an_error_of_ours_leaves_the_forward_alone(monkeypatch):
     assert torch.equal(out, model(X))
     with pytest.raises(ValueError, match=r"its output projection was not found"):
         seen[0].written()
+
+
+class Ending(nn.Module):
+    """An attention, and what a model may do with its output before and after the unembedding."""
+
+    def __init__(self, end):
+        super().__init__()
+        torch.manual_seed(5)
+        self.embed, self.end = nn.Embedding(30, 16), end
+        self.attention = nn.MultiheadAttention(16, 4, batch_first=True)
+        self.head, self.aux = nn.Linear(16, 30), nn.Linear(16, 30)
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        return self.end(self, x + self.attention(x, x, x, need_weights=False)[0])
+
+
+def direct(end, mode=torch.no_grad):
+    model = Ending(end).eval()
+    with mode(), regard.watch(model, values=True) as seen:
+        model(torch.arange(6)[None])
+    return model, seen[0, 1]
+
+
+@pytest.mark.parametrize("cast", [lambda t, x: t.type_as(x), lambda t, x: t.to(x), lambda t, x: t.to(x.dtype)])
+def test_a_cast_to_the_same_type_keeps_what_came_before(cast):
+    model, head = direct(lambda model, x: model.head(cast(x * 3.0, x)))
+    torch.testing.assert_close(head.logits(7), 3 * head.written() @ model.head.weight[7])
+
+
+def test_of_two_outputs_the_first_are_the_logits():
+    model, head = direct(lambda model, x: {"logits": model.head(x), "aux": model.aux(x)})
+    torch.testing.assert_close(head.logits(7), head.written() @ model.head.weight[7])
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_what_is_written_over_leads_nowhere(mode):
+    for write in (lambda x: x.relu_(), lambda x: x.tanh_(), lambda x: x.__setitem__((slice(None), 0), 0.0)):
+        _, head = direct(lambda model, x, write=write: (write(x), model.head(x))[1], mode)
+        with pytest.raises(ValueError, match="attention: "):
+            head.logits(7)

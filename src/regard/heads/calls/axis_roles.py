@@ -107,11 +107,11 @@ def roles_of_scores(step: LineageStep | None, keys: int = -1) -> AxisRoles | Non
     labeller = Labeller()
     try:
         queries, other = (labeller.labels(step, side).map(lambda t: t.movedim(keys, -1)) for side in (0, 1))
-    except Unlabelled:
+        if not varies(other.place, -1) and not varies(other.feature, -1):  # keys · queries
+            queries, other = other, queries
+        return _roles(queries, other, step.is_projected)
+    except (Unlabelled, RuntimeError):
         return None
-    if not varies(other.place, -1) and not varies(other.feature, -1):  # keys · queries
-        queries, other = other, queries
-    return _roles(queries, other, step.is_projected)
 
 
 def roles_of_factors(q: LineageStep | None, k: LineageStep | None) -> AxisRoles | None:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from regard.attention.call import Call
 from regard.attention.masks import Mask
 from regard.heads.calls.axis_roles import HEAD, AxisRoles
-from regard.heads.calls.basis import unknown
+from regard.heads.calls.basis import assumed, unknown
 from regard.heads.calls.call import Args, Kwargs, OwnWeights, WatchedCall, changed, has_values
 from regard.heads.calls.edits import CallEdit, LayerEdit
 from regard.heads.calls.head_axis import HeadAxis, find_head_axis, is_in_doubt
@@ -241,8 +241,13 @@ class Interceptor:
             return axis if known is None else axis.with_part_of(known, shape)
         if known.plan is None:
             return HeadAxis(fact=unknown(known.refusal))
-        plan = None if len(shape) == 4 and known.plan.is_usual else known.plan
-        return HeadAxis(plan=plan, fact=model.fact_of_heads(known.plan.count(HEAD)), part=known.part_of_several)
+        heads, plan = known.plan.count(HEAD), None if len(shape) == 4 and known.plan.is_usual else known.plan
+        fact = model.fact_of_heads(heads)
+        if model.heads and heads not in (1, model.heads):
+            if model.heads % heads:  # labels and the module contradict each other
+                return find_head_axis(shape, model.heads, batch, viewed, q, by_convention, texts)
+            fact = assumed(f"{heads} of the {model.heads} heads that its module has")
+        return HeadAxis(plan=plan, fact=fact, part=known.part_of_several)
 
     def _doubt(self) -> None:
         """What runs is to be recorded the next time, too."""

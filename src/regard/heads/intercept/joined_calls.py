@@ -57,6 +57,8 @@ def _joined(pieces: list[Piece], axis: int) -> Piece | None:
         range(len(pieces)), key=lambda i: int((parts[i].features if axis == HEADS else parts[i].tokens[:, 0])[0])
     )
     pieces, parts = [pieces[i] for i in order], [parts[i] for i in order]
+    if axis == HEADS and not bool((torch.cat([part.features for part in parts]).diff() > 0).all()):
+        return None  # heads of several calls in turns, such as even and odd ones
     attention = _joined_attention([piece.call.attention for piece in pieces], axis)
     if attention is None:
         return None

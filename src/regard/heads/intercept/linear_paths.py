@@ -159,6 +159,8 @@ class LinearPaths:
             self._follow(name, function, args, kwargs, out)
 
     def _follow(self, name: str, function: Any, args: Args, kwargs: Kwargs, out: Any) -> None:
+        if name == "__setitem__":
+            self.paths.pop(id(args[0]), None)
         if not isinstance(out, Tensor) or not out.is_floating_point():
             return
         linear = _as_map(name, args, kwargs)
@@ -173,7 +175,9 @@ class LinearPaths:
             paths = {w: LinearPath(p.run, weight) for w, p in self._of(linear.x).items() if p.unembedding is None}
             for wiring in self.waiting:
                 self._output_of(wiring, linear.x, weight, out, paths)
-        if paths:
+        if not paths:  # inference tensors do not count how often they were written over
+            self.paths.pop(id(out), None)
+        else:
             key, known = id(out), self.paths
             known[key] = weakref.ref(out, lambda _: known.pop(key, None)), version_of(out), paths
 
@@ -199,6 +203,9 @@ class LinearPaths:
 
     def _through(self, name: str, function: Any, args: Args, kwargs: Kwargs, out: Tensor) -> Paths:
         """The paths that a function leads on."""
+        # Of the first argument alone, which may be what is returned; type_as has another one.
+        if name in _CAST or (name in _DROPOUT and _is_off(args, kwargs)):
+            return self._of(args[0]) if args and isinstance(args[0], Tensor) and args[0].shape == out.shape else {}
         tensors = tensors_among((*args, *kwargs.values()))
         found = [(tensor, paths) for tensor in tensors if (paths := self._before(tensor, out))]
         if not found:
@@ -208,9 +215,8 @@ class LinearPaths:
             return self._sum(args, kwargs, -1 if name in _SUB else 1, out)
         if len(found) > 1:
             return {}
-        if out.shape == tensor.shape and name in _CAST | _DROPOUT:
-            is_on = name in _DROPOUT and not _is_off(args, kwargs)
-            return {w: p.then(_dropped) for w, p in paths.items()} if is_on else paths
+        if out.shape == tensor.shape and name in _DROPOUT:
+            return {w: p.then(_dropped) for w, p in paths.items()}
         step = _step(name, function, args, kwargs, tensor)
         return {} if step is None else {w: p.then(step) for w, p in paths.items() if _allowed(name, p, args)}
 
@@ -252,7 +258,7 @@ class LinearPaths:
             for wiring, path in self._of(value).items():
                 if depth == 1 or (depth <= wiring.depth and path.unembedding is None):
                     wiring.is_handed_on = True
-                if depth == 1 and path.unembedding is not None:
+                if depth == 1 and path.unembedding is not None and wiring.path is None:  # of several, the first
                     wiring.path = path
 
 

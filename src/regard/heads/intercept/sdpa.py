@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.attention.call import QK, Call
 from regard.attention.masks import CAUSAL, EVERYTHING, Dense, Mask, Padding, to_four_axes
-from regard.heads.calls.axis_roles import AxisRoles, roles_of_factors
+from regard.heads.calls.axis_roles import AxisPlan, AxisRoles, roles_of_factors
 from regard.heads.calls.basis import FROM_CALL, Basis
 from regard.heads.calls.call import UNKNOWN_ORIGIN, Args, Kwargs, Origin, WatchedCall
 from regard.heads.calls.head_axis import HeadAxis
@@ -254,6 +254,11 @@ def _find_heads(interceptor: Interceptor, query: Tensor, key: Tensor) -> tuple[H
     return axis, axis.unknown
 
 
+def _fits(plan: AxisPlan, query: Tensor) -> bool:
+    """Have the queries an axis of their own, so that keys, which are as many as they are, can be cut alike?"""
+    return plan.has_rows_last and plan.sizes[-1] == query.shape[-2]
+
+
 @handles("scaled_dot_product_attention")
 def report_sdpa(interceptor: Interceptor, function: Any, args: Args, kwargs: Kwargs) -> Any:
     if interceptor.is_vmapped():
@@ -273,5 +278,8 @@ def report_sdpa(interceptor: Interceptor, function: Any, args: Args, kwargs: Kwa
             return out
         if (edits or interceptor.needs_contexts) and not axis.keeps_order(query.dim()):
             raise ValueError("its heads are not in the axis before the queries, where they can be reached")
+        if axis.plan is not None and not edits and not _fits(axis.plan, query):
+            interceptor.refuse("its heads and queries are in one axis")
+            return out
         call = sdpa_call(args, kwargs, lse, axis, live=bool(edits) or interceptor.needs_contexts)
     return interceptor.finish(call, interceptor.edit_of(call, edits), out, axis)

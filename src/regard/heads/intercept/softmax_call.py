@@ -48,7 +48,10 @@ def _values_by_head(values: Tensor | None, axis: HeadAxis, sizes: tuple[int, int
         return None
     if values.dim() == 3 and values.shape[0] == B * H and not axis.reorders:
         return values.view(*(axis.split or (B, H)), *values.shape[1:])
-    by_head = values if values.dim() == 4 and axis.split is None and not axis.reorders else axis.apply(values)
+    try:
+        by_head = values if values.dim() == 4 and axis.split is None and not axis.reorders else axis.apply(values)
+    except RuntimeError:  # heads in groups share them
+        return None
     return by_head if by_head.shape[0] == B and H % by_head.shape[1] == 0 else None
 
 
