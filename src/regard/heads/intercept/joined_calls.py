@@ -57,15 +57,18 @@ def _joined(pieces: list[Piece], axis: int) -> Piece | None:
         range(len(pieces)), key=lambda i: int((parts[i].features if axis == HEADS else parts[i].tokens[:, 0])[0])
     )
     pieces, parts = [pieces[i] for i in order], [parts[i] for i in order]
-    if axis == HEADS and not bool((torch.cat([part.features for part in parts]).diff() > 0).all()):
-        return None  # heads of several calls in turns, such as even and odd ones
     attention = _joined_attention([piece.call.attention for piece in pieces], axis)
-    if attention is None:
+    if attention is None or not _in_order(parts, axis):
         return None
     tokens, keys, features = (torch.cat(labels) for labels in zip(*parts, strict=True))
     whole = CallPart(*parts[0][:2], features) if axis == HEADS else CallPart(tokens, keys, parts[0].features)
     call = changed(pieces[0].call, attention=attention, lse=_cat([piece.call.lse for piece in pieces], axis))
     return Piece(call.with_origin(part=whole, fingerprint=None), None, _cat([piece.context for piece in pieces], axis))
+
+
+def _in_order(parts: Sequence[CallPart], axis: int) -> bool:
+    """Are heads one after the other, and not in turns, such as even and odd ones?"""
+    return axis != HEADS or bool((torch.cat([part.features for part in parts]).diff() > 0).all())
 
 
 def _belong_together(parts: Sequence[CallPart], axis: int) -> bool:

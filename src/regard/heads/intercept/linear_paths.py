@@ -203,9 +203,8 @@ class LinearPaths:
 
     def _through(self, name: str, function: Any, args: Args, kwargs: Kwargs, out: Tensor) -> Paths:
         """The paths that a function leads on."""
-        # Of the first argument alone, which may be what is returned; type_as has another one.
         if name in _CAST or (name in _DROPOUT and _is_off(args, kwargs)):
-            return self._of(args[0]) if args and isinstance(args[0], Tensor) and args[0].shape == out.shape else {}
+            return self._unchanged(args, out)
         tensors = tensors_among((*args, *kwargs.values()))
         found = [(tensor, paths) for tensor in tensors if (paths := self._before(tensor, out))]
         if not found:
@@ -219,6 +218,10 @@ class LinearPaths:
             return {w: p.then(_dropped) for w, p in paths.items()}
         step = _step(name, function, args, kwargs, tensor)
         return {} if step is None else {w: p.then(step) for w, p in paths.items() if _allowed(name, p, args)}
+
+    def _unchanged(self, args: Args, out: Tensor) -> Paths:
+        """Those of the first argument, which may be what is returned; type_as has another one."""
+        return self._of(args[0]) if args and isinstance(args[0], Tensor) and args[0].shape == out.shape else {}
 
     def _before(self, tensor: Any, out: Tensor) -> Paths:
         """What was in the tensor before the function ran, which may have written over it."""

@@ -251,12 +251,13 @@ def _find_heads(interceptor: Interceptor, query: Tensor, key: Tensor) -> tuple[H
     axis = interceptor.find_heads((*lead, query.shape[-2], key.shape[-2]), queries, None, roles, by_convention=True)
     if are_features((*query.shape[:-1], key.shape[-2]), memory, model.inputs.given):
         return axis, OF_FEATURES
-    return axis, axis.unknown
+    mixed = "" if _fits(axis.plan, query) else "its heads and queries are in one axis"
+    return axis, axis.unknown or mixed
 
 
-def _fits(plan: AxisPlan, query: Tensor) -> bool:
-    """Have the queries an axis of their own, so that keys, which are as many as they are, can be cut alike?"""
-    return plan.has_rows_last and plan.sizes[-1] == query.shape[-2]
+def _fits(plan: AxisPlan | None, query: Tensor) -> bool:
+    """Have the queries an axis of their own, so that keys can be cut alike?"""
+    return plan is None or (plan.has_rows_last and plan.sizes[-1] == query.shape[-2])
 
 
 @handles("scaled_dot_product_attention")
@@ -278,8 +279,5 @@ def report_sdpa(interceptor: Interceptor, function: Any, args: Args, kwargs: Kwa
             return out
         if (edits or interceptor.needs_contexts) and not axis.keeps_order(query.dim()):
             raise ValueError("its heads are not in the axis before the queries, where they can be reached")
-        if axis.plan is not None and not edits and not _fits(axis.plan, query):
-            interceptor.refuse("its heads and queries are in one axis")
-            return out
         call = sdpa_call(args, kwargs, lse, axis, live=bool(edits) or interceptor.needs_contexts)
     return interceptor.finish(call, interceptor.edit_of(call, edits), out, axis)
