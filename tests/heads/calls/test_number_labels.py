@@ -94,3 +94,13 @@ def test_what_is_written_in_parts_has_no_labels():
 
     with pytest.raises(Unlabelled, match="written in parts"):
         labels_of(written)
+
+
+def test_a_projection_of_tokens_that_were_mixed_has_new_tokens():
+    """As in an MLP over tokens: what was a feature of it is a token of what follows."""
+    x, mixer, layer, mode = torch.randn(B, T, H * D), nn.Linear(T, 7), nn.Linear(H * D, H * D), Recording()
+    with torch.no_grad(), mode:
+        out = layer(mixer(x.transpose(1, 2)).transpose(1, 2))
+    place, feature = Labeller().labels(mode.lineage.of(out))
+    assert torch.equal(place % BASE, torch.arange(B * 7).view(B, 7, 1).expand(B, 7, H * D))
+    assert torch.equal(feature % BASE, torch.arange(H * D).expand(B, 7, H * D))

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import nn
 
 import regard
 from heads.made_calls import made_call
@@ -193,3 +194,18 @@ def test_gradients_reach_everything_but_what_was_patched():
     grad = model.blocks[1].attention.W_value.weight.grad
     assert not grad[2 * D : 3 * D].any()
     assert grad[:D].any()
+
+
+@torch.no_grad()
+def test_an_edge_of_a_softmin_is_removed():
+    class Softmin(nn.Module):
+        num_heads = 1
+
+        def forward(self, x):
+            return nn.functional.softmin(-x @ x.mT, dim=-1)[:, None] @ x[:, None]
+
+    model, x = Softmin(), torch.randn(2, 5, 3)
+    scores = x @ x.mT
+    scores[:, 3, 1] = -torch.inf
+    with regard.cut(model, edges=[(3, 1)]):
+        torch.testing.assert_close(model(x), (scores.softmax(-1) @ x)[:, None])

@@ -6,7 +6,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from regard.heads.inputs.row_origin import Relation, RowOrigins, row_origins_of
+import regard
+from regard.heads.inputs.row_origin import RowOrigins
+from regard.heads.inputs.row_relation import Relation
 
 B, T, E = 2, 7, 5
 SAME, OTHER, UNKNOWN = Relation.SAME, Relation.OTHER, Relation.UNKNOWN
@@ -34,7 +36,7 @@ class Followed(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
-        self.origins.follow(getattr(func, "__name__", ""), args, kwargs or {}, out)
+        self.origins.follow(getattr(func, "__name__", ""), func, args, kwargs or {}, out)
         return out
 
     def relation(self, one, other):
@@ -72,7 +74,7 @@ def attended(x, y):
         (lambda f, x, y: x.flip(1), UNKNOWN, OTHER),
         (lambda f, x, y: MIX @ x, UNKNOWN, OTHER),  # tokens are mixed
         (lambda f, x, y: F.linear(x.mT, MIX).mT, UNKNOWN, OTHER),
-        (lambda f, x, y: x.index_select(1, torch.arange(T)), UNKNOWN, OTHER),
+        (lambda f, x, y: x.index_select(1, torch.arange(T).flip(0)), UNKNOWN, OTHER),
         (lambda f, x, y: torch.cat([x[:, 1:], x[:, :1]], 1), UNKNOWN, OTHER),
         (lambda f, x, y: torch.cat([x, y], 1), UNKNOWN, UNKNOWN),
         (lambda f, x, y: torch.stack([x, y]), UNKNOWN, UNKNOWN),
@@ -129,8 +131,96 @@ def test_two_arguments_of_one_shape_may_be_the_same_text():
     assert again.reads_one_text_twice
 
 
-def test_one_text_is_not_followed():
-    text, mask = torch.zeros(B, T, dtype=torch.long), torch.ones(B, T)
-    assert row_origins_of(("input_ids", "attention_mask"), (text, mask), {"position_ids": text}, list, False) is None
-    assert row_origins_of(("input_ids",), (text,), {"pixel_values": torch.zeros(B, 3, 4, 4)}, list, False) is not None
-    assert row_origins_of(("input_ids",), (text,), {}, list, may_cross=True) is not None
+class OneText(nn.Module):
+    """Attention in one text, whose queries and keys are made by two functions."""
+
+    def __init__(self, queries, keys):
+        super().__init__()
+        self.proj, self.learned = nn.ModuleList(nn.Linear(E, E) for _ in range(3)), nn.Embedding(T, E)
+        self.places = torch.randn(B, T, E)
+        self.queries, self.keys = queries, keys
+
+    def forward(self, x, moved=False):
+        q, k = self.queries(self, x), (lambda m, x: x.flip(1))(self, x) if moved else self.keys(self, x)
+        q, k, v = (layer(t).unsqueeze(1) for layer, t in zip(self.proj, (q, k, k), strict=True))
+        return F.scaled_dot_product_attention(q, k, v)
+
+
+STORED = torch.randn(B, T, E)
+
+
+def own(module, x):
+    return x
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "has_positions", "marked"),
+    [
+        (own, own, True, False),
+        (own, lambda m, x: F.layer_norm(x, (E,)), True, False),
+        (own, lambda m, x: x.flip(1), True, True),
+        (own, lambda m, x: x.roll(1, 0), True, True),
+        (own, lambda m, x: x[:, torch.randperm(T)], True, True),
+        (own, lambda m, x: x.gather(1, torch.arange(T).flip(0)[None, :, None].expand_as(x)), True, True),
+        (lambda m, x: x[[1, 0]], own, True, True),
+        (own, lambda m, x: x[..., torch.arange(E).flip(0)], True, False),
+        (own, lambda m, x: x[:, :, [4, 3, 2, 1, 0]], True, False),
+        (own, lambda m, x: STORED, True, True),  # of neither the text nor the model
+        (own, lambda m, x: m.places, False, False),  # of the model: other tokens, which have no positions in the text
+        (lambda m, x: m.learned.weight.expand(B, -1, -1), own, False, False),
+        (lambda m, x: m.learned(torch.arange(T)).expand(B, -1, -1), own, False, False),
+    ],
+)
+def test_in_one_text_of_a_length_too_the_rows_of_queries_and_keys_are_followed(queries, keys, has_positions, marked):
+    for _ in range(2):  # what is remembered of the first forward must change nothing
+        with regard.watch(model := OneText(queries, keys)) as seen:
+            model(torch.randn(B, T, E))
+            model(torch.randn(B, T, E))
+        for (layer,) in seen.forwards:
+            assert bool(layer.self.isnan().all()) is not has_positions
+            assert any(mark.startswith("positions assumed") for mark in layer.marks) is marked
+
+
+def test_a_model_whose_rows_were_told_by_lengths_is_not_followed_again_in_the_same_form():
+    model, x, followed = OneText(own, own), torch.randn(B, T, E), []
+    interceptor = RowOrigins.follow
+
+    def follow(self, name, *rest):
+        followed.append(name)
+        return interceptor(self, name, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RowOrigins, "follow", follow)
+        counts = []
+        for arguments in ({}, {}, {"moved": True}, {"moved": True}, {}):
+            followed.clear()
+            with regard.watch(model) as seen:
+                model(x, **arguments)
+            counts.append(bool(followed))
+            assert bool(seen[0].marks) is bool(arguments)
+    assert counts == [True, False, True, True, False]
+    model.eval()
+    with pytest.MonkeyPatch.context() as patch, regard.watch(model):
+        patch.setattr(RowOrigins, "follow", follow)
+        followed.clear()
+        model(x)
+    assert followed
+
+
+def test_a_mask_is_of_the_argument_it_stands_with_whatever_self_is_called():
+    class Towers(nn.Module):
+        def __init__(me):
+            super().__init__()
+            me.words = nn.ModuleList(nn.Embedding(30, E) for _ in range(2))
+            me.towers = nn.ModuleList(OneText(own, own) for _ in range(2))
+
+        def forward(me, input_ids, other_ids, attention_mask):
+            one, other = (t(e(i)) for t, e, i in zip(me.towers, me.words, (input_ids, other_ids), strict=True))
+            return (one * attention_mask[:, None, :, None]).sum() + other.sum()
+
+    ids, other, mask = torch.randint(0, 30, (B, T)), torch.randint(0, 30, (B, T)), torch.ones(B, T)
+    mask[1, 4:] = 0
+    with regard.watch(model := Towers()) as seen:
+        model(ids, other, attention_mask=mask)
+    assert torch.equal(seen[0].entropy[:, 0].isnan(), mask == 0)
+    assert not seen[1].entropy.isnan().any()

@@ -151,3 +151,49 @@ def test_heads_that_are_modules_are_marked():
     assert [layer.name for layer in seen] == ["heads.0", "heads.1", "heads.2"]
     said = "heads assumed: a layer of one head; 3 modules of its kind may be heads of one layer"
     assert [layer.marks for layer in seen] == [(said,)] * H
+
+
+@pytest.mark.parametrize("texts", [1, 3])
+@torch.no_grad()
+def test_pairs_of_heads_of_a_module_that_declares_none_are_one_layer(texts):
+    class Pairs(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.qkv = nn.Linear(20, 60)
+
+        def forward(self, x):
+            q, k, v = (t.unflatten(-1, (4, 5)).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))
+            attend = nn.functional.scaled_dot_product_attention
+            return torch.cat([attend(q[:, h : h + 2], k[:, h : h + 2], v[:, h : h + 2]) for h in (0, 2)], 1)
+
+    model, x = Pairs(), torch.randn(texts, 7, 20)
+    q, k, _ = (t.unflatten(-1, (4, 5)).transpose(1, 2) for t in model.qkv(x).chunk(3, -1))
+    for _ in range(2):
+        with regard.watch(model) as seen:
+            model(x)
+        assert len(seen) == 1
+        torch.testing.assert_close(seen[0].weights(), (q @ k.mT / 5**0.5).softmax(-1))
+
+
+@torch.no_grad()
+def test_texts_of_a_loop_of_which_one_is_padded_are_one_layer():
+    class Texts(nn.Module):
+        num_heads = 3
+
+        def __init__(self):
+            super().__init__()
+            self.qkv = nn.Linear(15, 45)
+
+        def forward(self, x, mask):
+            return torch.stack([self.attend(one, seen) for one, seen in zip(x, mask, strict=True)])
+
+        def attend(self, x, seen):
+            q, k, v = (t.unflatten(-1, (3, 5)).transpose(0, 1) for t in self.qkv(x).chunk(3, -1))
+            return (q @ k.mT).masked_fill(~seen, -torch.inf).softmax(-1) @ v
+
+    mask = torch.ones(2, 7, dtype=torch.bool)
+    mask[1, -2:] = False
+    with regard.watch(model := Texts()) as seen:
+        model(torch.randn(2, 7, 15), mask)
+    assert [layer.record.sizes for layer in seen] == [(2, 3, 7, 7)]
+    assert seen[0].record.visible()[0][:, 0, 0].tolist() == [7, 5]

@@ -140,3 +140,21 @@ def test_the_operator_itself_is_seen():
     q = torch.randn(2, 3, 7, 16)
     (call,) = calls(watched(Exported(), q)[1])
     assert_weights(call, (q @ q.mT / 4).masked_fill(FUTURE, -torch.inf).softmax(-1))
+
+
+@torch.no_grad()
+def test_groups_of_heads_with_a_mask_of_five_axes():
+    class Groups(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.q, self.k = nn.Linear(20, 20), nn.Linear(20, 10)
+
+        def forward(self, x):
+            q = self.q(x).view(1, 7, 2, 2, 5).permute(0, 2, 3, 1, 4)
+            k = self.k(x).view(1, 7, 2, 1, 5).permute(0, 2, 3, 1, 4)
+            return F.scaled_dot_product_attention(q, k, k, attn_mask=~FUTURE[None, None, None])
+
+    model, x = Groups(), torch.randn(1, 7, 20)
+    (call,) = calls(watched(model, x)[1])
+    q, k = model.q(x).view(7, 4, 5).transpose(0, 1), model.k(x).view(7, 2, 5).transpose(0, 1).repeat_interleave(2, 0)
+    assert_weights(call, (q @ k.mT * 5**-0.5).masked_fill(FUTURE, -torch.inf).softmax(-1)[None])

@@ -107,6 +107,32 @@ def test_a_mask_that_is_written_by_a_function_that_is_not_followed_is_assumed():
     assert torch.equal(visible_keys(call), call.attention.weights > 0)
 
 
+def in_data(weights):
+    weights.data[..., 2] = 0
+
+
+def in_a_view(weights):
+    weights.view(-1, T)[:, 2].zero_()
+
+
+def in_numpy(weights):
+    weights.numpy()[..., 2] = 0
+
+
+@pytest.mark.parametrize("write", [in_data, in_a_view, in_numpy])
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_a_key_that_is_hidden_in_memory_that_counts_no_versions_is_assumed(write, mode):
+    def weigh(scores, mask):
+        weights = (scores / 1000).softmax(-1)
+        write(weights)
+        return weights
+
+    with mode():
+        (call,) = calls(watched(ByHand(weigh, None), torch.randn(B, H, T, D))[1])
+    assert str(call.origin.basis.weights) == "assumed: keys with a weight of 0 are hidden"
+    assert torch.equal(visible_keys(call), (torch.arange(T) != 2).expand(B, H, T, T))
+
+
 def test_layers_keep_one_copy_of_a_mask_that_is_no_rule():
     model = gpt2()
     model.set_attn_implementation("eager")

@@ -61,6 +61,72 @@ def test_weights_that_are_multiplied_a_second_time_are_not_cut(name, cut):
         model(x)
 
 
+def stepped(w, v):
+    """The product, with numbers of the weights written into it."""
+    context = w @ v
+    context[..., 0] = w.amax(-1)
+    return context
+
+
+OTHERS = {
+    "a sum, repeated": (lambda w, v: w @ v + (w * w).sum(-1, keepdim=True).repeat(1, 1, 1, D), "join .*, by add,"),
+    "expanded before": (lambda w, v: (w * w).sum(-1, keepdim=True).expand_as(v) + w @ v, "join .*, by add,"),
+    "in place": (lambda w, v: (w @ v).add_(w[..., :D]), "join .*, by add_,"),
+    "beside it": (lambda w, v: torch.cat([(w @ v)[..., 1:], w[..., :1]], -1), "join .*, by cat,"),
+    "written into it": (stepped, "join .*, by __setitem__,"),
+    "places chosen by weights": (lambda w, v: (w @ v).gather(-1, w[..., :D].argsort(-1)), "join .*, by gather,"),
+    "numpy": (lambda w, v: w @ v + torch.from_numpy(w.numpy() @ v.numpy()), "leave torch, by numpy,"),
+    "numpy before": (lambda w, v: torch.from_numpy(w.numpy() @ v.numpy()) + w @ v, "leave torch, by numpy,"),
+    "a number": (lambda w, v: (w @ v) * w.max().item(), "leave torch, by item,"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_numbers_made_of_weights_that_join_what_a_head_hands_over_make_a_cut_refuse(name):
+    use, said = OTHERS[name]
+    model, x = Twice(lambda w, v, v2, r: use(w, v)), torch.randn(B, T, E)
+    message = f"cannot cut the attention in the model itself: .*its weights {said}"
+    with torch.no_grad(), pytest.raises(ValueError, match=message), regard.cut(model, (0, 1)):
+        model(x)
+
+
+class TwoCalls(Twice):
+    """Attention whose context is a function of queries, keys and two kinds of values."""
+
+    def forward(self, x):
+        parts = (one(x).unflatten(-1, (H, D)).transpose(1, 2) for one in (self.q, self.k, self.v, self.v2))
+        return self.o(self.use(*parts).transpose(1, 2).flatten(2))
+
+
+def softmax_attention(q, k, v, **_):
+    return (q @ k.mT / D**0.5).softmax(-1) @ v
+
+
+@pytest.mark.parametrize("attend", [F.scaled_dot_product_attention, softmax_attention])
+def test_one_of_two_calls_with_the_same_queries_and_keys_is_not_cut_alone(attend):
+    def use(q, k, v, v2):
+        return attend(q, k, v) + attend(q, k.clone(), v2)
+
+    model, without, x = TwoCalls(use), TwoCalls(use), torch.randn(B, T, E)
+    message = "it attends twice with the same weights, as layers 0 and 1, .*; cut the same in both"
+    for heads in ((0, 1), (1, 1), [(0, 1), (1, 2)]):
+        with torch.no_grad(), pytest.raises(ValueError, match=message), regard.cut(model, heads):
+            model(x)
+    with torch.no_grad(), pytest.raises(ValueError, match=message), regard.cut(model, edges=[(3, 1)], layers=0):
+        model(x)
+    without.o.weight.data[:, D : 2 * D] = 0
+    with torch.no_grad(), regard.cut(model, [(0, 1), (1, 1)]):
+        torch.testing.assert_close(model(x), without(x))
+
+
+def test_two_calls_with_other_masks_are_two_layers():
+    attend = F.scaled_dot_product_attention
+    model = TwoCalls(lambda q, k, v, v2: attend(q, k, v) + attend(q, k, v2, is_causal=True))
+    for layer in (0, 1):
+        with torch.no_grad(), regard.cut(model, (layer, 1)):
+            model(torch.randn(B, T, E))
+
+
 def test_a_second_softmax_that_is_not_understood_makes_a_cut_refuse():
     def use(w, v, v2, r):
         return F.scaled_dot_product_attention(v, v2, v) + relative(w, r)
@@ -96,6 +162,67 @@ def test_a_head_of_a_loop_over_heads_is_refused():
     for head in range(H):
         with torch.no_grad(), pytest.raises(ValueError, match=message), regard.cut(model, (0, head)):
             model(x)
+
+
+class TwoAttentions(nn.Module):
+    """Two attentions of one head, the second with the first keys only, in one module."""
+
+    def __init__(self):
+        super().__init__()
+        self.maps = nn.ModuleList(nn.Linear(E, E) for _ in range(6))
+
+    def forward(self, x):
+        q, k, v, q2, k2, v2 = (one(x) for one in self.maps)
+        return softmax_attention(q, k, v) + softmax_attention(q2, k2[:, :4], v2[:, :4])
+
+
+@pytest.mark.parametrize("cut", [(0, 0), (1, 0)])
+def test_several_attentions_of_one_module_are_cut_apart_or_not_at_all(cut):
+    model, x = TwoAttentions(), torch.randn(B, T, E)
+    refusal, out = "", None
+    with torch.no_grad():
+        q, k, v, q2, k2, v2 = (one(x) for one in model.maps)
+        try:
+            with regard.cut(model, cut):
+                out = model(x)
+        except ValueError as error:
+            refusal = str(error)
+    if not refusal:
+        whole = softmax_attention(q2, k2[:, :4], v2[:, :4]) if cut == (0, 0) else softmax_attention(q, k, v)
+        torch.testing.assert_close(out, whole)
+    else:
+        assert "it makes several calls, which are layers 0 to 1; cut the same in all of them" in refusal
+
+
+@torch.no_grad()
+def test_the_same_cut_in_all_attentions_of_a_module_is_made():
+    model, x = TwoAttentions(), torch.randn(B, T, E)
+    with regard.cut(model, [(0, 0), (1, 0)]):
+        assert not model(x).any()
+
+
+@pytest.mark.parametrize("head", [0, 1])
+def test_an_edge_of_one_head_of_a_loop_is_refused(head):
+    def use(q, k, v, v2):
+        return torch.stack([F.scaled_dot_product_attention(q[:, h], k[:, h], v[:, h]) for h in range(H)], 1)
+
+    model, message = TwoCalls(use), "its heads or texts are computed one after the other"
+    with torch.no_grad(), pytest.raises(ValueError, match=message), regard.cut(model, (0, head), edges=[(3, 1)]):
+        model(torch.randn(B, T, E))
+
+
+def test_an_edge_of_all_heads_of_a_loop_is_cut_in_one_layer():
+    def use(q, k, v, v2):
+        return torch.stack([F.scaled_dot_product_attention(q[:, h], k[:, h], v[:, h]) for h in range(H)], 1)
+
+    model, x = TwoCalls(use), torch.randn(B, T, E)
+    whole = TwoCalls(lambda q, k, v, v2: F.scaled_dot_product_attention(q, k, v))
+    with torch.no_grad(), regard.watch(model) as seen, regard.cut(model, edges=[(3, 1)]):
+        out = model(x)
+    with torch.no_grad(), regard.cut(whole, edges=[(3, 1)]):
+        torch.testing.assert_close(out, whole(x))
+    assert len(seen) == 1
+    assert not seen[0].weights()[:, :, 3, 1].any()
 
 
 # texts and heads in one axis

@@ -8,6 +8,7 @@ from safetensors.torch import load_file
 
 from regard.heads.report.file_checks import (
     Unfit,
+    Work,
     check_dtype,
     check_parts,
     check_range,
@@ -127,3 +128,11 @@ def test_a_tensor_that_is_named_often_is_read_once(monkeypatch):
     check_range("y", tensor, 0.25, 0.75, known)
     with pytest.raises(Unfit, match=r"z has 0.75, which is not between 0 and 0.5"):
         check_range("z", tensor, 0, 0.5, known)
+
+
+def test_what_a_file_may_make_us_compute_is_bounded_by_its_size_over_all_its_calls():
+    for most, cells, message in ((2**30 + 2**13 * 7, 0, "weights"), (0, 2**24 + 8 * 7, "cells of masks")):
+        work = Work(7)
+        work.add("a", most, cells)
+        with pytest.raises(Unfit, match=rf"b: [\d,]+ {message} are too many for a file of 7 bytes"):
+            work.add("b", 1 if most else 0, 1 if cells else 0)

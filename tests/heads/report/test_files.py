@@ -263,7 +263,7 @@ def test_a_file_from_before_tokens_were_saved_has_none(tmp_path):
         (lambda r, t: step_of(r).update(mask={"kind": "dense", "shape": [9], "bits": "t0"}), r"a mask has 1 axes"),
         (
             lambda r, t: step_of(r).update(mask=deep(400)),
-            r"a mask is nested more than 64 deep",
+            r"attention: its mask has more than 64 parts",
         ),
     ],
 )
@@ -315,6 +315,37 @@ def test_a_mask_that_a_hundred_layers_name_is_one_tensor_and_none_before_it_is_a
     assert all(one is masks[0] for one in masks)
     assert "seen" not in vars(masks[0])  # not unpacked yet
     torch.testing.assert_close(masks[0].seen, mask)
+
+
+def test_queries_of_width_zero_cannot_claim_millions_of_tokens(tmp_path):
+    seen = Seen(collect=("entropy",))
+    seen.add(0, 0, random_call(B=1, H=1, T=5, D=3))
+    seen.save(tmp_path / "seen")
+
+    def widened(report, tensors):
+        step = step_of(report)
+        tensors[step["q"]], tensors[step["k"]] = torch.zeros(1, 1, 10**6, 0), torch.zeros(1, 1, 10**6, 0)
+        step.update(T=10**6, S=10**6, found={})
+
+    edited(tmp_path / "seen", widened)
+    with pytest.raises(ValueError, match=r"attention: queries have width 0\. Nothing was loaded"):
+        load_seen(tmp_path / "seen")
+
+
+def test_masks_that_would_have_to_be_counted_are_bounded_by_the_size_of_the_file(tmp_path):
+    seen = Seen(collect=("entropy",))
+    seen.add(0, 0, random_call(B=1, H=1, T=1009, D=1, mask=dense_mask(torch.rand(1009, 1009) < 0.5)))
+    seen.save(tmp_path / "seen")
+
+    def uncounted(report, _):
+        for name in ("visible", "even_distance"):
+            step_of(report)["found"].pop(name)
+        report["forwards"][0]["layers"] *= 100
+
+    assert load_seen(tmp_path / "seen")[0, 0].weights(rows=3).shape == (1, 1, 1009)
+    edited(tmp_path / "seen", uncounted)
+    with pytest.raises(ValueError, match=r"attention: [\d,]+ cells of masks are too many for a file of [\d,]+ bytes"):
+        load_seen(tmp_path / "seen")
 
 
 def test_five_hundred_bytes_cannot_claim_a_billion_heads(tmp_path):

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import nn
 
 import regard
 from regard.heads.report.written import LowRank
@@ -60,6 +61,31 @@ def test_direct_effects_of_all_parts_of_the_stream_add_up_to_the_logit():
         rest = (others - others.mean(-1, keepdim=True)) * scale * norm.weight + norm.bias
         direct = sum(layer.logits(7).sum(1) for layer in seen)
     torch.testing.assert_close(direct + rest @ row, logit)
+
+
+class TokensFirst(nn.Module):
+    """A model of one layer whose tensors are (T, B, E), and its logits (T, B, V)."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.unembed = nn.Embedding(23, 12), nn.Linear(12, 23)
+        self.attention = nn.MultiheadAttention(12, 3)
+
+    def forward(self, x):
+        x = self.embed(x)
+        return self.unembed(x + self.attention(x, x, x, need_weights=False)[0])
+
+
+@pytest.mark.parametrize(("texts", "tokens"), [(2, 5), (5, 5), (3, 1), (1, 7)])
+def test_logits_are_by_text_and_token_where_the_model_has_its_tokens_first(texts, tokens):
+    model = TokensFirst()
+    seen = watched(model, torch.randint(0, 23, (tokens, texts)))
+    ids = torch.randint(0, 23, (texts, tokens))
+    expected = seen[0].written() @ model.unembed.weight.T
+    torch.testing.assert_close(seen[0].logits(list(range(23))), expected)
+    torch.testing.assert_close(seen[0].logits(7), expected[..., 7])
+    of_each = expected.gather(-1, ids[:, None, :, None].expand(-1, 3, -1, 1))[..., 0]
+    torch.testing.assert_close(seen[0].logits(ids), of_each)
 
 
 def test_steps_of_a_generation_are_written_together_and_have_no_logits():

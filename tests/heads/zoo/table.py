@@ -29,11 +29,12 @@ def verdicts_in_docs() -> dict[str, str]:
 def table() -> str:
     """Watch every class, and write what became of it."""
     from heads.zoo.classes import ANIMALS
+    from heads.zoo.hybrids import HYBRIDS
     from heads.zoo.measure import examine
     from heads.zoo.towers import TOWERS
 
     rows: dict[tuple[str, str], list[str]] = {}
-    for animal in (*ANIMALS, *TOWERS):
+    for animal in (*ANIMALS, *TOWERS, *HYBRIDS):
         cases = [
             (i, p) for i in ("eager", "sdpa") if animal.has(i) for p in ((False, True) if animal.can_pad else (False,))
         ]

@@ -6,6 +6,7 @@ The quick part runs with all tests; `make zoo` runs the rest.
 import pytest
 
 from heads.zoo import classes
+from heads.zoo.hybrids import HYBRIDS
 from heads.zoo.measure import examine, roles
 from heads.zoo.table import verdicts_in_docs
 from heads.zoo.towers import TOWERS
@@ -26,7 +27,7 @@ QUICK = (
     *("hiera", "sam_vision_model", "segformer", "clip", "perceiver", "squeezebert"),
     *("clip of equal lengths", "lxmert of equal lengths", "deepseek_v4"),
 )
-ANIMALS = (*classes.ANIMALS, *TOWERS)
+ANIMALS = (*classes.ANIMALS, *TOWERS, *HYBRIDS)
 CASES = [
     pytest.param(
         animal,

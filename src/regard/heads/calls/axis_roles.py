@@ -96,6 +96,17 @@ class AxisRoles(NamedTuple):
         return self.part
 
 
+def may_be_labelled(shape: tuple[int, ...]) -> bool:
+    """Are these weights few enough to be labelled only to find out whether their call is one of several?"""
+    return math.prod(shape) <= 1 << 20
+
+
+def part_of_usual(roles: AxisRoles | None) -> CallPart | None:
+    """What of its module's input a call has, where it is proven to be (B, H, T, S)."""
+    is_usual = roles is not None and roles.is_proven and roles.plan is not None and roles.plan.is_usual
+    return roles.part if roles is not None and is_usual else None
+
+
 BETWEEN_FEATURES = "its weights are between features, not between tokens"
 FEATURES_AS_QUERIES = "its softmax is over tokens, of features: it has no queries"
 

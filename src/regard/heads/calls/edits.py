@@ -105,11 +105,23 @@ class LayerEdit:
     find_rows: FindRows | None = None  # where heads hand over something else; None: everywhere
     other_weights: OtherWeights | None = None  # replaces edges, which are removed otherwise
 
+    @property
+    def names_heads(self) -> bool:
+        """Are some heads changed, and not all alike?"""
+        return bool(self.values) or self.edge_heads is not None
+
+    def is_like(self, other: LayerEdit) -> bool:
+        """Does it change the same in another layer?"""
+        plain = not any(isinstance(value, Tensor) for value in (*self.values.values(), *other.values.values()))
+        own, theirs = (
+            (one.find_edges is None, one.edge_heads, one.by_text, one.other_weights is None) for one in (self, other)
+        )
+        return plain and self.values == other.values and own == theirs
+
     def check(self, call: WatchedCall) -> None:
         """Raise ValueError where a head does not exist, or the batch is not the one that was to be cut."""
         B, H, _, _ = call.sizes
-        names_heads = self.values or self.edge_heads is not None
-        if names_heads and call.origin.basis.heads.how in (How.ASSUMED, How.UNKNOWN):
+        if self.names_heads and call.origin.basis.heads.how in (How.ASSUMED, How.UNKNOWN):
             where = call.origin.module or "the model itself"
             raise ValueError(
                 f"cannot cut a head of {where}: where its heads are is assumed, not known "
@@ -231,6 +243,14 @@ class CallEdit:
         self.removed: Mask | None = reduce(and_, self.masks) if self.masks else None
         replaced = [edit.replaced(call, positions) for edit, call, positions in edits]
         self.replaced = [edges for edges in replaced if edges is not None]
+
+    @property
+    def differs_by_text(self) -> bool:
+        """Are edges changed in some texts only?"""
+        whole = slice(None)
+        return any(mask.texts is not None for mask in self.masks) or any(
+            text != whole for edges in self.replaced for text in edges.texts
+        )
 
     def rows(self) -> Tensor:
         """(R,): the queries that lose an edge, or have another one."""

@@ -9,7 +9,8 @@ a later view of the weights or the number of texts tell; what they leave open is
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import weakref
+from collections.abc import Hashable, Iterable
 from typing import NamedTuple
 
 import torch
@@ -89,6 +90,30 @@ def declared_heads(modules: Iterable[nn.Module]) -> int | None:
             if isinstance(count, int) and not isinstance(count, bool) and count > 0:
                 return count
     return None
+
+
+class UsualCalls:
+    """Calls of modules that had (B, H, T, S) when their sizes left no doubt, as they have at every size.
+
+    A call is its number among those of its module, the function that was called, and its number of heads: as many
+    queries or texts as heads, later, are no doubt.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[weakref.ref[nn.Module], set[Hashable]]] = {}
+
+    def add(self, module: nn.Module, call: Hashable) -> None:
+        key, entry = id(module), self._known.get(id(module))
+        if entry is None or entry[0]() is not module:
+            self._known[key] = entry = weakref.ref(module, lambda _: self._known.pop(key, None)), set()
+        entry[1].add(call)
+
+    def decide(self, module: nn.Module, call: Hashable, shape: tuple[int, ...], declared: int | None) -> bool:
+        """Are as many queries or texts as heads the only doubt, and did this call have its heads second before?"""
+        if len(shape) != 4 or shape[1] not in (shape[0], shape[2]) or declared not in (None, shape[1]):
+            return False
+        entry = self._known.get(id(module))
+        return entry is not None and entry[0]() is module and call in entry[1]
 
 
 def is_in_doubt(

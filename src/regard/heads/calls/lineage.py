@@ -24,7 +24,7 @@ BASE = 1 << 40  # numbers of projections and of other beginnings, above those of
 
 PERMUTE = ("transpose", "permute", "swapaxes", "swapdims", "movedim", "moveaxis", "t", "T", "mT", "adjoint", "mH")
 SLICE = ("__getitem__", "narrow", "slice", "split", "split_with_sizes", "tensor_split", "chunk", "unbind")
-_VIEWS = {
+VIEWS = {
     *(*PERMUTE, *SLICE, "select", "view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze", "expand"),
     *("repeat", "repeat_interleave", "flip", "roll", "cat", "concat", "concatenate", "stack", "hstack", "vstack"),
     *("unfold", "_unsafe_view", "view_as_complex", "view_as_real", "tile", "broadcast_to"),
@@ -161,7 +161,7 @@ class TensorLineage:
 
     def _step(self, name: str, function: Any, args: Args, kwargs: Kwargs, out: Tensor) -> LineageStep | None:
         shape, tensors = tuple(out.shape), _tensors_in(args, kwargs)
-        if name in _VIEWS:
+        if name in VIEWS:
             return self._view(name, function, args, kwargs, shape, tensors)
         if name in _PRODUCTS or name == "einsum":
             return self._product(name, args, shape, tensors)

@@ -98,6 +98,8 @@ class Labeller:
     def _linear(self, step: LineageStep, _: int) -> NumberLabels:
         width, number = step.shape[-1], step.args[0]
         place, feature = self._of(step.parents[0], 0)
+        if varies(place, -1):  # it was transposed: its tokens were mixed, or are in the axis of features
+            return self._new(step, 0)
         feature = _within(feature[..., :1], width, torch.arange(width)) + number
         return NumberLabels(place[..., :1].expand(step.shape), feature.expand(step.shape))
 

@@ -61,16 +61,28 @@ class LinearPath:
         return LinearPath(lambda t: one(t) + two(t))
 
     def logits(self, written: Tensor, tokens: Tensor) -> Tensor:
-        """(…, T, n): what this adds to the logits of these tokens, (n,)."""
+        """(B, T, n): what this adds to the logits of these tokens, (n,); written: (B, T, E)."""
         assert self.unembedding is not None
         out = self.run(written) @ self.unembedding[tokens.to(self.unembedding.device)].to(written).T
-        return out if self.after is None else self.after(out)
+        out = out if self.after is None else self.after(out)
+        return out.transpose(0, 1) if self._has_tokens_first(written) else out
 
     def logits_of_each(self, written: Tensor, tokens: Tensor) -> Tensor:
-        """(…, T): what this adds to the logit of one token at each position, (…, T)."""
+        """(B, T): what this adds to the logit of one token at each position, (B, T)."""
         assert self.unembedding is not None
-        out = (self.run(written) * self.unembedding[tokens.to(self.unembedding.device)].to(written)).sum(-1)
-        return out if self.after is None else self.after(out)
+        is_turned = self._has_tokens_first(written)
+        tokens = (tokens.T if is_turned else tokens).to(self.unembedding.device)
+        out = (self.run(written) * self.unembedding[tokens].to(written)).sum(-1)
+        out = out if self.after is None else self.after(out)
+        return out.T if is_turned else out
+
+    def _has_tokens_first(self, written: Tensor) -> bool:
+        """Are the logits of what is written (B, T, E) themselves (T, B, V)?"""
+        B, T, _ = written.shape
+        first_text = torch.zeros_like(written)
+        first_text[0] = torch.linspace(1, 2, written.shape[-1])
+        there = self.run(first_text).ne(0).any(-1)
+        return tuple(there.shape) == (T, B) and (T != B or bool(there[1:].any()))
 
 
 def _chain(first: Step, second: Step) -> Step:

@@ -30,7 +30,8 @@ from regard.heads.inputs.module_call import (
 )
 from regard.heads.inputs.padded_queries import hides_keys, in_blocks, last_queries, real_queries
 from regard.heads.inputs.positions import has_length, positions_of, whole_text
-from regard.heads.inputs.row_origin import UNRELATED, Related, Relation, RowOrigins
+from regard.heads.inputs.row_origin import RowOrigins
+from regard.heads.inputs.row_relation import UNRELATED, Related, Relation
 from regard.heads.inputs.text_arguments import (
     EncoderTexts,
     after_dropped_keys,
@@ -99,7 +100,7 @@ class InputTracker:
     def annotate(self, call: WatchedCall, module: str) -> WatchedCall:
         """The call with its module, token ids and padding, as far as they are known."""
         inputs = self._innermost_inputs()
-        related = self._related(inputs)
+        related = self._related(call, inputs, module)
         call, ids, token_fact = self._with_own_ids(call, inputs, module, related)
         if call.origin.across:
             call = self._with_both_texts(call, inputs, related)
@@ -123,13 +124,23 @@ class InputTracker:
         basis = Basis(call.origin.basis.weights, call.origin.basis.heads, positions, padding, token_fact)
         return call.with_origin(basis=basis) if basis != call.origin.basis else call
 
-    def _related(self, inputs: CallInputs) -> Related:
+    def _related(self, call: WatchedCall, inputs: CallInputs, module: str) -> Related:
         """How the rows of the attention that runs belong together, and to this text."""
         if self.origins is None:
-            return Related()
+            return UNRELATED
         queries, keys = self.origins.asked
         to_text = None if inputs.rows is None else self.origins.relation(queries, inputs.rows)
-        return Related(self.origins.relation(queries, keys), to_text)
+        related = Related(self.origins.relation(queries, keys), to_text)
+        self.origins.is_needed |= self._may_be_mistaken(call, inputs, module, related)
+        return related
+
+    def _may_be_mistaken(self, call: WatchedCall, inputs: CallInputs, module: str, related: Related) -> bool:
+        """Would lengths and names say something else of this call, or of one like it, than where its rows come from?"""
+        is_cached = self.given.cached and call.sizes[3] > call.sizes[2]
+        is_plain = related.keys is Relation.SAME or is_cached
+        is_plain = is_plain and related.to_text in (None, Relation.SAME) and inputs.source_length is None
+        has_source = any(source.name or source.twin for source in self._sources())
+        return not is_plain or has_source or named_cross_attention(module) is not None
 
     def _may_be_several(self, count: int) -> bool:
         """May more than one argument of the model be so many tokens?"""

@@ -19,7 +19,8 @@ from regard.attention.layer import MultiHeadAttention
 from regard.attention.masks import Mask
 from regard.heads.calls.call import Args, Kwargs, WatchedCall
 from regard.heads.inputs.cached_texts import CachedText, keys_with_cache
-from regard.heads.inputs.row_origin import Relation, RowOrigin, RowOrigins
+from regard.heads.inputs.row_origin import RowOrigins
+from regard.heads.inputs.row_relation import Relation, RowOrigin
 from regard.support.vocabulary import CACHES, KEY_SOURCES
 
 CROSS_ATTENTION = re.compile(r"cross|encoder_att|enc_?dec|multihead_attn|attn2", re.IGNORECASE)  # names of modules
@@ -134,6 +135,7 @@ class ModuleCall:
         self.pieces: list[tuple[WatchedCall, Mask | None, Tensor | None]] = []
         self.parts: list[tuple[WatchedCall, Mask | None, Tensor | None]] = []  # which may be parts of one call
         self.versions: list[int] = []  # of the tensors of each
+        self.attended: list[Any] = []  # while it is cut: the tensors of each attention call, and what was cut of it
         self.is_refused = False  # a part of its attention is not reported
         self.is_cut = False  # a piece of its attention was cut
         self.first_layer = 0  # how many attention calls there were before it
@@ -233,7 +235,8 @@ def named_cross_attention(module: str) -> str | None:
 
 def positional_names(module: nn.Module) -> tuple[str, ...]:
     """The names of the arguments of its forward."""
-    return _names_of(getattr(module.forward, "__func__", module.forward))
+    bound = getattr(module.forward, "__func__", None)
+    return _names_of(module.forward) if bound is None else _names_of(bound)[1:]
 
 
 @lru_cache(maxsize=64)
@@ -242,5 +245,4 @@ def _names_of(function: Any) -> tuple[str, ...]:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
         return ()
-    names = tuple(name for name, p in parameters.items() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
-    return names[1:] if names[:1] == ("self",) else names
+    return tuple(name for name, p in parameters.items() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))

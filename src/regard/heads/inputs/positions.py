@@ -17,7 +17,7 @@ from regard.heads.calls.call import WatchedCall
 from regard.heads.calls.score_origin import Memory
 from regard.heads.calls.visibility import is_counted_by_mask, row_tiles, visible_tile
 from regard.heads.inputs.module_call import NO_SOURCE, Given, KeySource
-from regard.heads.inputs.row_origin import Relation
+from regard.heads.inputs.row_relation import Relation
 
 OF_FEATURES = "its weights are between features, not between tokens"
 

@@ -19,22 +19,23 @@ CONSTANT = {f"{what}_like" for what in ("zeros", "ones", "empty", "full", "rand"
 }
 # Their result has the rows of their first argument, whatever the others are.
 LEARNED = {
-    *("linear", "layer_norm", "rms_norm", "group_norm", "batch_norm", "instance_norm", "embedding", "conv1d", "conv2d"),
-    *("conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "embedding_bag"),
+    *("linear", "layer_norm", "rms_norm", "group_norm", "batch_norm", "instance_norm", "embedding", "embedding_bag"),
 }
 FIRST = {
     *("masked_fill", "masked_fill_", "type_as", "view_as", "expand_as", "reshape_as", "scaled_dot_product_attention"),
-    *("flex_attention", "multi_head_attention_forward", "softmax", "dropout", "to"),
+    *("flex_attention", "multi_head_attention_forward", "softmax", "dropout", "to", "conv1d", "conv2d", "conv3d"),
+    *("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
 }
 PRODUCT = {"matmul", "bmm", "mm", "baddbmm", "__matmul__", "__rmatmul__", "einsum"}
 JOIN = {"cat", "concat", "concatenate", "stack", "hstack", "vstack"}
 SPLIT = {"split", "chunk", "tensor_split", "split_with_sizes", "narrow", "slice", "unbind", "select"}
-MOVE = {"roll", "flip", "pad", "flipud", "fliplr", "rot90"}
+MOVE = {"roll", "flip", "pad", "flipud", "fliplr", "rot90", "sort", "msort", "topk", "channel_shuffle"}
 CHOOSE = {"gather", "index_select", "take_along_dim", "take", "masked_select", "__getitem__"}
 WRITE = {
     *("__setitem__", "index_put", "index_put_", "index_copy", "index_copy_", "scatter", "scatter_", "slice_scatter"),
     *("copy_", "masked_scatter", "masked_scatter_", "index_add", "index_add_", "scatter_add", "scatter_add_"),
 }
+MAY_MOVE = (MOVE | CHOOSE) - {"pad"}  # rows may be in another order afterwards
 Rows = tuple[int, int, int]  # the first, how many, and the step
 
 
@@ -74,6 +75,52 @@ def rows_indexed(tensor: Tensor, key: Any, length: int | None) -> Rows | None:
                 return rows.start, len(rows), rows.step
         axis += one is not None
     return None
+
+
+def is_slice(key: Any) -> bool:
+    """Is an index made of numbers and slices only, and of no lists or tensors?"""
+    keys = key if isinstance(key, tuple) else (key,)
+    return all(one is None or one is Ellipsis or isinstance(one, (int, slice)) for one in keys)
+
+
+def _with_axes(tensor: Tensor, key: Any) -> Iterator[tuple[int, Any]]:
+    """The axis of each part of an index, also behind an ellipsis."""
+    keys, behind = key if isinstance(key, tuple) else (key,), 0
+    for axis, one in enumerate(keys):
+        behind = tensor.dim() - len(keys) if one is Ellipsis else behind
+        yield axis + behind, one
+
+
+def picks_row(tensor: Tensor, key: Any, length: int | None) -> bool:
+    """Does an index have a number for one token, or for one text?"""
+    axes = [axis for axis, one in _with_axes(tensor, key) if type(one) is int]
+    return tensor.dim() > 2 and any(_are_tokens(tensor, axis, length) for axis in axes)
+
+
+def index_given(name: str, args: Args) -> tuple[int, Tensor] | None:
+    """The axis and the numbers of the rows that are chosen or written, where they are the same for all texts."""
+    keys = args[1] if isinstance(args[1], tuple) else (args[1],)
+    if name == "__getitem__":
+        axis, index = len(keys) - 1, keys[-1]
+        is_whole = all(isinstance(one, slice) and one == slice(None) for one in keys[:-1])
+    else:  # index_select(t, 0, index), index_add(t, 0, index, source)
+        axis, index, is_whole = args[1], args[2], isinstance(args[1], int)
+    is_index = isinstance(index, Tensor) and index.dim() == 1 and index.dtype in (torch.int64, torch.int32)
+    axis = axis if not is_whole or axis >= 0 else axis + args[0].dim()
+    return (axis, index) if is_index and is_whole and args[0].dim() == axis + 2 else None
+
+
+def may_move(name: str, args: Args) -> bool:
+    """May this call of one of MAY_MOVE bring rows into another order?"""
+    return name != "__getitem__" or not is_slice(args[1])
+
+
+def takes_features(tensor: Tensor, key: Any, length: int | None) -> bool:
+    """Does a list of numbers choose from axes of features or heads only, and neither from tokens nor from texts?"""
+    axes = [axis for axis, one in _with_axes(tensor, key) if isinstance(one, (list, Tensor))]
+    others = [one for _, one in _with_axes(tensor, key) if not isinstance(one, (list, Tensor))]
+    is_whole = all(one is Ellipsis or (isinstance(one, slice) and one == slice(None)) for one in others)
+    return is_whole and 0 not in axes and not any(_are_tokens(tensor, axis, length) for axis in axes)
 
 
 def _are_texts(tensor: Tensor, axis: int, length: int | None) -> bool:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
-from enum import Enum
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -21,57 +20,21 @@ from torch import Tensor, nn
 from regard.heads.calls.call import Args, Kwargs
 from regard.heads.calls.score_origin import learned, tensors_among
 from regard.heads.inputs import row_functions as names
+from regard.heads.inputs.row_choices import RowChoices
 from regard.heads.inputs.row_functions import (
     Rows,
+    index_given,
+    is_slice,
     joined_axis,
     may_be_text,
     may_mix_rows,
+    picks_row,
     rows_indexed,
     rows_taken,
-    tensors_given,
+    takes_features,
 )
-
-LOST = -1  # a source of what was computed by something that is not followed
-MOST = 6  # row spaces that are kept of a tensor: residual streams collect one in every layer
-
-
-class Relation(Enum):
-    """How the rows of two tensors belong together."""
-
-    SAME = "row i of both is the same token"
-    OTHER = "their tokens are those of different arguments"
-    UNKNOWN = "neither is proven"
-
-
-class Related(NamedTuple):
-    """How the queries of a call belong to its keys, and to the text of its module; None where nothing is followed."""
-
-    keys: Relation | None = None
-    to_text: Relation | None = None
-
-    @property
-    def is_other_text(self) -> bool:
-        """Are the queries those of another text, for certain?"""
-        return self.to_text is Relation.OTHER
-
-
-UNRELATED = Related()  # there is only one text
-
-
-class RowOrigin(NamedTuple):
-    """Where the rows of a tensor come from; of scores and weights also where their columns do."""
-
-    rows: frozenset[int] = frozenset()  # row spaces: row i of the tensor is row i of each of them
-    sources: frozenset[int] = frozenset()  # the first row spaces that they are made of: of arguments, or constants
-    keys: RowOrigin | None = None
-    length: int | None = None  # how many rows there are, where that is known
-
-    def merged(self, other: RowOrigin) -> RowOrigin:
-        """Row i is computed from row i of both."""
-        keys = self.keys.merged(other.keys) if self.keys and other.keys else self.keys or other.keys
-        rows = self.rows | other.rows
-        rows = rows if len(rows) <= MOST else frozenset(sorted(rows)[:MOST])
-        return RowOrigin(rows, self.sources | other.sources, keys, self.length or other.length)
+from regard.heads.inputs.row_places import RowPlaces
+from regard.heads.inputs.row_relation import LOST, Relation, RowOrigin
 
 
 class _Call(NamedTuple):
@@ -104,6 +67,7 @@ class RowOrigins:
     """The origin of every tensor of one forward, from the arguments of the outermost module on.
 
     calls: the module calls in progress, innermost last. The tensors that a module has as attributes are constants.
+    is_needed: did an attention call need them, as something else than its own text might be meant?
     """
 
     def __init__(self, arguments: Sequence[tuple[str, Tensor]], calls: Callable[[], Sequence[Any]]) -> None:
@@ -111,6 +75,8 @@ class RowOrigins:
         self._known: dict[int, tuple[weakref.ref[Tensor], RowOrigin]] = {}
         self._spaces: dict[Hashable, int] = {}  # by what they are derived from
         self._parts: dict[int, list[tuple[int, int, RowOrigin]]] = {}  # first row, rows and origin of what was joined
+        self._choices = RowChoices(self._derived)
+        self._places = RowPlaces()
         self.reads_one_text_twice = False  # was an argument given under two names, as for an encoder and a decoder?
         self.roots: list[Tensor] = []
         self._real: dict[int, Tensor] = {}  # (B, T), False = padding, of row spaces where a self-attention showed it
@@ -123,6 +89,8 @@ class RowOrigins:
                 self.roots.append(tensor)
                 space = frozenset({self._space(("argument", len(self.roots)))})
                 self._add(tensor, RowOrigin(space, space, None, tensor.shape[1] if tensor.dim() < 4 else None))
+        self.is_needed = len(self.roots) != 1
+        self.moves: set[str] = set()  # the functions that may have moved rows
         for name, tensor in arguments:
             if not may_be_text(name, tensor):
                 self._add(tensor, self._constant(tensor))
@@ -169,13 +137,14 @@ class RowOrigins:
 
     def ask(self, queries: Any, keys: Any) -> None:
         """An attention with these queries and keys is about to be reported."""
-        self.asked = self.of(queries), self.of(keys)
+        self.asked = self.of(queries), self._unless_moved(self.of(keys), "", (), queries, keys)
 
     def hand_on(self, values: Any, out: Any, is_learned: bool) -> None:
         """A module returned this, whose rows are those of its first argument; is_learned: it has weights."""
         first = next(tensors_among(values), None)
         if first is not None:
             origin = self._learned(self.of(first), first, out) if is_learned else self.of(first)
+            self._places.hand_on(first, out) if is_learned else self._places.follow("", None, (first,), {}, out)
             for tensor in tensors_among((out,)):
                 self._add(tensor, origin)
 
@@ -188,10 +157,14 @@ class RowOrigins:
         elif len(tensors) > 1:
             self.ask(kwargs.get("query", tensors[0]), kwargs.get("key", tensors[1]))
 
-    def follow(self, name: str, args: Args, kwargs: Kwargs, out: Any) -> None:
+    def follow(self, name: str, function: Any, args: Args, kwargs: Kwargs, out: Any) -> None:
         """A function was called: its results have the rows of its arguments, or new ones."""
+        if name in names.MAY_MOVE and names.may_move(name, args):
+            self.moves.add(name)
         with suppress(RuntimeError, TypeError, ValueError, IndexError, AttributeError):  # otherwise they are unknown
             self._follow(name, args, kwargs, out)
+        with suppress(RuntimeError, TypeError, ValueError, IndexError, AttributeError):
+            self._places.follow(name, function, args, kwargs, out)
 
     def _follow(self, name: str, args: Args, kwargs: Kwargs, out: Any) -> None:
         target = args[0] if name == "__setitem__" else out
@@ -199,7 +172,7 @@ class RowOrigins:
         if not results:
             return
         operands = [(t, self.of(t)) for t in tensors_among((*args, *kwargs.values()), longest=99)]
-        is_sliced = operands and (name in names.SPLIT or (name == "__getitem__" and len(operands) == 1))
+        is_sliced = operands and (name in names.SPLIT or (name == "__getitem__" and is_slice(args[1])))
         for i, result in enumerate(results):
             if is_sliced:
                 origin = self._part(operands[0][1], rows_taken(name, args, results, i, operands[0][1].length))
@@ -209,10 +182,23 @@ class RowOrigins:
             self._add(result, origin)
             base = result._base if operands and result is operands[0][0] else None
             if base is not None and not learned(result):  # a part of another tensor was written
-                self._add(base, self._written(self.of(base), origin))
+                is_whole = result.shape[:-1] == base.shape[:-1]  # it has some of the features of all rows
+                into = self.of(base)
+                self._add(base, self._merged([into, origin]) if is_whole else self._written(into, origin))
 
     def _product_of(self, call: _Call) -> RowOrigin:
-        return self._product(call.operands[-2:] if call.others else call.operands * 2)
+        factors = call.operands[-2:] if call.others else call.operands * 2
+        origin, (left, right) = self._product(factors), (tensor for tensor, _ in factors)
+        if origin.keys is None or any(one.keys is not None for _, one in factors):
+            return origin
+        return origin._replace(keys=self._unless_moved(origin.keys, call.name, call.args, left, right))
+
+    def _unless_moved(self, keys: RowOrigin, name: str, args: Args, left: Any, right: Any) -> RowOrigin:
+        """The rows of keys; others, where views brought them into another order than the queries'."""
+        with suppress(RuntimeError, TypeError, ValueError, IndexError):
+            if self._places.are_moved(name, args, left, right):
+                return self._derived("moved", keys)
+        return keys
 
     def _first(self, call: _Call) -> RowOrigin:
         return call.first
@@ -221,22 +207,38 @@ class RowOrigins:
         return self._learned(call.first, call.tensor, call.out)
 
     def _moved(self, call: _Call) -> RowOrigin:
-        if call.name == "pad" and call.tensor.shape[:-1] == call.out.shape[:-1]:
+        if call.name in ("sort", "topk") and not {1, -2, 0} & {*call.args[1:], call.kwargs.get("dim")}:
+            return call.first  # of features
+        if call.name == "pad" and not any(call.args[1][2:] if len(call.args) > 1 else call.kwargs["pad"][2:]):
             return call.first
         return self._derived((call.name, str(call.args[1:]), str(call.kwargs)), call.first)
 
     def _chosen(self, call: _Call) -> RowOrigin:
         """From a table of constants, what was looked up in it; otherwise other rows."""
-        if not call.others or not self._arguments(call.first):
+        if not self._arguments(call.first):
             return call.others[-1] if call.others else call.first
-        return self._derived((call.name, *(origin.rows for origin in call.others)), call.first, *call.others)
+        if call.name == "__getitem__" and takes_features(call.tensor, call.args[1], call.first.length):
+            return call.first
+        if call.name in ("__getitem__", "index_select") and (index := index_given(call.name, call.args)) is not None:
+            return self._choices.choose(call.first, index[0], call.tensor.shape[index[0]], index[1])
+        how = [origin.rows for origin in call.others] or str(call.args[1:])
+        return self._derived((call.name, *how), call.first, *call.others)
 
     def _written_of(self, call: _Call) -> RowOrigin:
+        if call.name.startswith(("index_add", "index_copy")) and not self._arguments(call.first):
+            index = index_given(call.name, call.args)
+            size = 0 if index is None else call.tensor.shape[index[0]]
+            if index is not None and (whole := self._choices.put_back(call.others, size, index[1])) is not None:
+                return whole
         is_item = call.name == "__setitem__" and len(call.others) == 1
         if call.name == "copy_" and call.others:
             return call.others[0]
         if is_item and rows_indexed(call.args[0], call.args[1], None) is None:
-            return self._merged([call.first, *call.others])
+            target, key, value = call.args
+            if is_slice(key) and isinstance(value, Tensor) and value.shape == target.shape:
+                return call.others[0]  # all of it is written over
+            if not picks_row(target, key, call.first.length):
+                return self._merged([call.first, *call.others])
         return self._written(call.first, *call.others[-1:])
 
     def _elementwise(self, call: _Call) -> RowOrigin:
@@ -259,6 +261,8 @@ class RowOrigins:
         if may_mix_rows(tensor, origin.length):
             return self._derived("mixed", origin)
         is_mixture = isinstance(out, Tensor) and out.dim() > 3 and out.shape == tensor.shape
+        if origin.keys is not None and tensor.dim() > 3:  # (B, T, S, E), as in additive attention
+            is_mixture |= tensor.shape[-1] != origin.keys.length == tensor.shape[-2]
         return origin if origin.keys is None or is_mixture else origin._replace(keys=None)
 
     def _product(self, operands: list[tuple[Tensor, RowOrigin]]) -> RowOrigin:
@@ -293,6 +297,8 @@ class RowOrigins:
         is_other_axis = is_stack or origins[0].length not in (None, parts[0][0].shape[axis])
         if len(parts) == 1 or axis == out.dim() - 1 or (shares and is_other_axis):
             return self._merged(origins)
+        if not is_stack and (whole := self._choices.joined(origins)) is not None:
+            return whole
         joined = self._derived(("join", *(one.rows for one in origins)), *origins)
         if is_stack:
             return joined
@@ -309,7 +315,7 @@ class RowOrigins:
             for *at, joined in self._parts.get(space, ()):
                 if (*at, 1) == part:
                     return joined
-        return self._derived(("part", part), origin)._replace(length=part[1])
+        return self._choices.cut(origin, part)
 
     def learn_padding(self, real: Tensor | None) -> None:
         """A self-attention has shown which of its queries are real, (B, T): so they are wherever they ask."""
@@ -382,15 +388,3 @@ def _queries_and_keys(weights: RowOrigin, values: RowOrigin) -> Asked:
     """The rows of weights that are multiplied with values: those of the values are the keys, on whichever side."""
     queries, keys = weights._replace(keys=None), weights.keys or _LOST
     return (keys, queries) if values.rows & queries.rows and not values.rows & keys.rows else (queries, keys)
-
-
-def row_origins_of(
-    argument_names: Sequence[str], args: Args, kwargs: Kwargs, calls: Callable[[], Sequence[Any]], may_cross: bool
-) -> RowOrigins | None:
-    """RowOrigins for a forward in which lengths may be mistaken; None where it reads one text, which takes no time.
-
-    argument_names: of its positional arguments. may_cross: has the model a module that is named cross-attention?
-    """
-    arguments = list(tensors_given(argument_names, args, kwargs))
-    texts = {id(tensor) for name, tensor in arguments if may_be_text(name, tensor)}
-    return RowOrigins(arguments, calls) if len(texts) > 1 or may_cross else None

@@ -5,37 +5,34 @@ It is entered by every module call (intercept.py) and by every torch function (p
 
 from __future__ import annotations
 
-import sys
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch
-import torch.utils.checkpoint
 from torch import Tensor, nn
 
 from regard.attention.call import Call
 from regard.attention.masks import Mask
-from regard.heads.calls.axis_roles import HEAD, AxisRoles
-from regard.heads.calls.basis import assumed, unknown
+from regard.heads.calls.axis_roles import AxisRoles, CallPart, may_be_labelled, part_of_usual
 from regard.heads.calls.call import Args, Kwargs, OwnWeights, WatchedCall, changed, has_values
 from regard.heads.calls.edits import CallEdit, LayerEdit
-from regard.heads.calls.head_axis import HeadAxis, find_head_axis, is_in_doubt
+from regard.heads.calls.head_axis import HeadAxis, UsualCalls, find_head_axis, is_in_doubt
 from regard.heads.calls.lineage import TensorLineage
 from regard.heads.calls.score_origin import Memory
 from regard.heads.inputs.module_call import ModuleCall, positional_names
-from regard.heads.inputs.row_origin import RowOrigins, row_origins_of
-from regard.heads.intercept import flex, functorch, paths, torch_nn
+from regard.heads.inputs.row_functions import MAY_MOVE, may_move, tensors_given
+from regard.heads.inputs.row_origin import RowOrigins
+from regard.heads.intercept import flex, functorch, known_forms, paths, torch_nn
 from regard.heads.intercept.linear_paths import LinearPaths
-from regard.heads.intercept.paths import AROUND_FORWARD, FunctionMode, OwnComputation
-from regard.heads.intercept.recorded_modules import forget_ordinary, is_ordinary, remember_as_ordinary
+from regard.heads.intercept.paths import AROUND_FORWARD, FunctionMode, OwnComputation, in_backward, is_recomputed
 from regard.heads.intercept.softmax import SoftmaxTracker
 from regard.heads.intercept.watched_model import TWICE, WatchedModel
 from regard.heads.intercept.weight_uses import WeightUses
 from regard.traces.failures import explain_call
 
 USUAL_AXIS = HeadAxis()
+_usual = UsualCalls()
 _VMAPPED = "it runs in torch.vmap, where one tensor stands for many; call the model with a batch instead"
 
 
@@ -51,11 +48,13 @@ class Interceptor:
         self.pending: flex.FlexSinks | None = None  # a call that is not reported yet, as its weights may change
         self.origins: RowOrigins | None = None  # where the tensors of this forward come from, if there may be a doubt
         self.lineage = TensorLineage()
-        self.records = False  # are the functions of the innermost module recorded?
-        self.doubts = 0  # how often attention was not as usual
+        self.records = False  # are functions recorded in this forward?
+        self.doubts = 0  # how often attention was not as usual in this forward
+        self.form: known_forms.FollowedForm | None = None  # how the outermost module was called
+        self.new_moves: frozenset[str] = frozenset()  # functions that may move rows, where these are not followed
         self.softmaxes = SoftmaxTracker(self)
         self.linear_paths = LinearPaths(self.module_name)
-        self.weight_uses = WeightUses(self.softmaxes._softmax_of)
+        self.weight_uses = WeightUses(self)
         self.mode = FunctionMode(self)
 
     def find_running(self) -> None:
@@ -63,7 +62,6 @@ class Interceptor:
         self.running = [model for model in self.models if model.calls]
         self.leaves = {key for model in self.running for key in model.leaves}
         self.linear_paths.is_on = self.needs_contexts and not functorch.is_active()
-        self.weight_uses.is_on = any(model.editor is not None for model in self.running)
         self.softmaxes.keep_scores = any(m.editor is not None and m.editor.removes_edges for m in self.running)
 
     def call_module(self, original: Any, module: nn.Module, args: Args, kwargs: Kwargs) -> Any:
@@ -73,10 +71,9 @@ class Interceptor:
             self._check_uncut(module)
             return original(module, *args, **kwargs)
         entered: list[WatchedModel] = []
-        output, records, doubts = None, self.records, self.doubts
+        output = None
         try:
             self._enter(module, args, kwargs, entered)
-            self.records = bool(self.running) and not is_ordinary(module)
             if is_outermost and entered:
                 output = self._run_outermost(original, module, args, kwargs)
             elif is_outermost or (self.mode.is_on and not isinstance(module, torch_nn.WITH_FAST_PATH)):
@@ -92,28 +89,29 @@ class Interceptor:
             raise
         finally:
             self._leave(entered, output)
-            if self.records and self.doubts == doubts and output is not None:
-                remember_as_ordinary(module)
-            self.records = records
             if is_outermost:
-                self._forget()
+                self._forget(is_whole=output is not None)
                 for model in entered if output is not None else ():
                     model.warn_of_refused()
 
     def _check_uncut(self, module: nn.Module) -> None:
         """A module that is computed again in backward must not be one that is cut."""
         if any(m.editor is not None and m.is_open and id(module) in m.names for m in self.models):
-            raise ValueError(
-                f"{type(module).__name__} is computed again in backward, where it cannot be cut; switch gradient "
-                "checkpointing off"
-            )
+            rule = f"{type(module).__name__} is computed again in backward, where it cannot be cut"
+            raise ValueError(f"{rule}; switch gradient checkpointing off")
 
-    def _forget(self) -> None:
+    def _forget(self, is_whole: bool) -> None:
         """The outermost module is done: no tensor is followed any more."""
+        if self.form is not None and is_whole:
+            if self.records and not self.doubts:
+                known_forms.remember_as_unneeded(self.form, known_forms.What.AXES)
+            if self.origins is not None and not self.origins.is_needed:
+                known_forms.remember_as_unneeded(self.form, known_forms.What.ROWS, frozenset(self.origins.moves))
+        self.form, self.new_moves, self.records, self.doubts = None, frozenset(), False, 0
         for followed in (self.softmaxes, self.weight_uses, self.linear_paths):
             followed.forget()
         self.lineage.clear()
-        self.origins = None
+        self.follow_rows(None)
 
     def _run_outermost(self, original: Any, module: nn.Module, args: Args, kwargs: Kwargs) -> Any:
         with ExitStack() as blocks:
@@ -156,8 +154,7 @@ class Interceptor:
     def _hand_on(self, module: nn.Module, args: Args, kwargs: Kwargs, output: Any) -> None:
         """A module was called without our mode: the rows of its output are those of its first argument."""
         assert self.origins is not None
-        is_learned = "weight" in module._parameters or bool(module._modules)
-        self.origins.hand_on((*args, *kwargs.values()), output, is_learned)
+        self.origins.hand_on((*args, *kwargs.values()), output, torch_nn.may_mix_last_axis(module))
 
     def _enter(self, module: nn.Module, args: Args, kwargs: Kwargs, entered: list[WatchedModel]) -> None:
         """The models that this module is part of know that it runs; they are added to `entered`."""
@@ -165,21 +162,35 @@ class Interceptor:
             if functorch.is_active():
                 args, kwargs = functorch.plain_arguments(args, kwargs)
             if not self.running:
-                self._follow_rows(module, args, kwargs)
+                self._begin(module, args, kwargs)
             for model in self.models:
                 if model.enter(module, args, kwargs):
                     entered.append(model)
                     if len(model.calls) == 1:
                         self.find_running()
 
-    def _follow_rows(self, module: nn.Module, args: Args, kwargs: Kwargs) -> None:
-        """The outermost module is called: follow where tensors come from, where it reads several texts."""
-        may_cross = [model.may_cross for model in self.models if model.knows(module)]
-        if may_cross:
+    def _begin(self, module: nn.Module, args: Args, kwargs: Kwargs) -> None:
+        """The outermost module is called: follow its tensors, unless that was not needed before."""
+        if any(model.knows(module) for model in self.models):
             names = positional_names(module) if args else ()
-            self.origins = row_origins_of(names, args, kwargs, self._calls, any(may_cross))
-            for model in self.models:
-                model.inputs.origins = self.origins
+            self.form = known_forms.call_form(module, names, args, kwargs)
+            self.records = known_forms.moves_without_need(self.form, known_forms.What.AXES) is None
+            moves = known_forms.moves_without_need(self.form, known_forms.What.ROWS)
+            self.new_moves = frozenset() if moves is None else frozenset(MAY_MOVE - moves)
+            self.follow_rows(list(tensors_given(names, args, kwargs)) if moves is None else None)
+
+    def follow_rows(self, arguments: list[tuple[str, Tensor]] | None) -> None:
+        """From these arguments on; None: not at all."""
+        self.origins = None if arguments is None else RowOrigins(arguments, self._calls)
+        for model in self.models:
+            model.inputs.origins = self.origins
+
+    def notice_move(self, name: str, args: Args) -> None:
+        """Rows are not followed, and a function may move them that no forward of this form had: they are unknown."""
+        if self.form is None or self.origins is not None or self.in_callback or not may_move(name, args):
+            return
+        known_forms.forget(self.form)
+        self.follow_rows([])
 
     def _drop_calls(self, models: Sequence[WatchedModel]) -> None:
         """These models' innermost module raised an error, which may be caught."""
@@ -229,31 +240,30 @@ class Interceptor:
         batch, texts = model.inputs.batch_size(T), model.inputs.given.texts_of(T)
         if inside is not None:
             return HeadAxis() if len(shape) == 4 else HeadAxis(split=(inside.batch, inside.heads))
-        given = model.inputs.given.shape
-        time_first = len(given) == 3 and given[1] != T  # or other axes than they seem
+        time_first = len(given := model.inputs.given.shape) == 3 and given[1] != T  # or other axes than they seem
+        module, which = model.calls[-1].module, (model.call_number, by_convention, *shape[1:2])
         if not is_in_doubt(shape, model.heads, None if time_first else texts, None if time_first else batch, q):
+            _usual.add(module, which)
+            return HeadAxis(part=self._part_of(shape, roles) if self.records and model.heads is None else None)
+        if _usual.decide(module, which, shape, model.heads):
             return HeadAxis()
         self._doubt()
         with OwnComputation(self, "cpu"):
             known = roles()
-        if known is None or not known.is_proven:
-            axis = find_head_axis(shape, model.heads, batch, viewed, q, by_convention, texts)
-            return axis if known is None else axis.with_part_of(known, shape)
-        if known.plan is None:
-            return HeadAxis(fact=unknown(known.refusal))
-        heads, plan = known.plan.count(HEAD), None if len(shape) == 4 and known.plan.is_usual else known.plan
-        fact = model.fact_of_heads(heads)
-        if model.heads and heads not in (1, model.heads):
-            if model.heads % heads:  # labels and the module contradict each other
-                return find_head_axis(shape, model.heads, batch, viewed, q, by_convention, texts)
-            fact = assumed(f"{heads} of the {model.heads} heads that its module has")
-        return HeadAxis(plan=plan, fact=fact, part=known.part_of_several)
+        return model.axis_by_roles(
+            shape, known, lambda: find_head_axis(shape, model.heads, batch, viewed, q, by_convention, texts)
+        )
+
+    def _part_of(self, shape: tuple[int, ...], roles: Callable[[], AxisRoles | None]) -> CallPart | None:
+        """What of its module's input a call (B, H, T, S) has, where nothing says that these are all of the heads."""
+        if self.running[0].calls[-1].parts:
+            self._doubt()
+        with OwnComputation(self, "cpu"):
+            return part_of_usual(roles()) if may_be_labelled(shape) else None
 
     def _doubt(self) -> None:
         """What runs is to be recorded the next time, too."""
         self.doubts += 1
-        for call in self.running[0].calls:
-            forget_ordinary(call.module)
 
     def edits(self, part: str = "") -> list[tuple[WatchedModel, LayerEdit]]:
         """What the cuts of the running models change in the attention call that is about to run."""
@@ -276,7 +286,10 @@ class Interceptor:
             return None
         call = self._with_extra_keys(call.detached())
         with OwnComputation(self, call.device.type), torch.no_grad():
-            return CallEdit([model.place(edit, call) for model, edit in edits])
+            edit = CallEdit([model.place(edit, call) for model, edit in edits])
+        for model, _ in edits:
+            model.calls[-1].is_cut |= call.origin.part is not None and edit.differs_by_text
+        return edit
 
     def prove_order(self, axis: HeadAxis, context: Tensor) -> None:
         """Heads were cut: where texts and heads are in one axis, their order must show in what the model does next."""
@@ -356,13 +369,11 @@ class Interceptor:
         for model in self.running:
             model.refuse(reason)
 
-    def warn_of_second_product(self) -> None:
+    def warn_of_second_product(self, module: str) -> None:
         """The weights that were reported are multiplied once more."""
         self._doubt()
-        if any(model.cut_last for model in self.running):
-            raise ValueError(f"cannot cut the attention in {self.module_name()}: {TWICE}")
         for model in self.running:
-            model.refuse(TWICE, model.calls[-1].name)
+            model.refuse(TWICE, module)
 
     def report_pending(self) -> None:
         """Report the call that waits for it, with what became of its output since then."""
@@ -386,13 +397,3 @@ class Interceptor:
     def module_name(self) -> str:
         """The name of the module that runs."""
         return self.running[0].calls[-1].name or "the model itself"
-
-
-def is_recomputed() -> bool:
-    """Does the model run inside torch.utils.checkpoint, which will compute it again in backward?"""
-    frames = traceback.walk_stack(sys._getframe())
-    return any(frame.f_code.co_filename == torch.utils.checkpoint.__file__ for frame, _ in frames)
-
-
-def in_backward() -> bool:
-    return torch._C._current_graph_task_id() != -1

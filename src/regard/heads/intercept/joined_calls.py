@@ -16,12 +16,16 @@ from regard.attention.call import QK
 from regard.attention.masks import Dense, Mask, Padding
 from regard.heads.calls.axis_roles import CallPart
 from regard.heads.calls.call import Attention, OwnWeights, WatchedCall, changed
+from regard.heads.calls.lineage import BASE
 
 TEXTS, HEADS = 0, 1  # axes of a call
 
 
 class Piece(NamedTuple):
-    """A call that may be one of several, the edges that a cut removed from it, and what its heads handed over."""
+    """A call that may be one of several, the edges that a cut removed from it, and what its heads handed over.
+
+    The edges are the same in all calls that are joined: a cut of some heads or texts is refused.
+    """
 
     call: WatchedCall
     removed: Mask | None
@@ -51,7 +55,7 @@ def _joined(pieces: list[Piece], axis: int) -> Piece | None:
     if len(pieces) == 1:
         return pieces[0]
     parts = [piece.part for piece in pieces]
-    if not _belong_together(parts, axis) or any(piece.removed is not None for piece in pieces):
+    if not _belong_together(parts, axis):
         return None
     order = sorted(
         range(len(pieces)), key=lambda i: int((parts[i].features if axis == HEADS else parts[i].tokens[:, 0])[0])
@@ -63,7 +67,8 @@ def _joined(pieces: list[Piece], axis: int) -> Piece | None:
     tokens, keys, features = (torch.cat(labels) for labels in zip(*parts, strict=True))
     whole = CallPart(*parts[0][:2], features) if axis == HEADS else CallPart(tokens, keys, parts[0].features)
     call = changed(pieces[0].call, attention=attention, lse=_cat([piece.call.lse for piece in pieces], axis))
-    return Piece(call.with_origin(part=whole, fingerprint=None), None, _cat([piece.context for piece in pieces], axis))
+    call = changed(call.with_origin(part=whole, fingerprint=None), wiring=None)
+    return Piece(call, pieces[0].removed, _cat([piece.context for piece in pieces], axis))
 
 
 def _in_order(parts: Sequence[CallPart], axis: int) -> bool:
@@ -79,6 +84,10 @@ def _belong_together(parts: Sequence[CallPart], axis: int) -> bool:
     else:
         different = [torch.cat([part.tokens[:, 0] for part in parts]), torch.cat([part.keys[:, 0] for part in parts])]
         same = [part[2:] for part in parts]
+    if axis == HEADS and any(len(part.features) > 1 and len(part.tokens) > 1 for part in parts):
+        projections = torch.cat([part.features for part in parts]) // BASE
+        if len(projections.unique()) > 1:  # these may be several attentions
+            return False
     are_different = all(len(labels.unique()) == len(labels) for labels in different)
     return are_different and all(all(map(torch.equal, labels, same[0])) for labels in same)
 
@@ -118,5 +127,6 @@ def _joined_mask(calls: Sequence[Attention], axis: int) -> Mask:
     if axis == HEADS and all(torch.equal(one, dense[0]) for one in dense):
         return masks[0]
     if axis == TEXTS and all(one.dim() == 4 and one.shape[1:3] == (1, 1) for one in dense):
-        return Padding(torch.cat([one[:, 0, 0] for one in dense]))
+        rows = [one[:, 0, 0].expand(call.sizes[0], S) for one, call in zip(dense, calls, strict=True)]
+        return Padding(torch.cat(rows))
     return Dense(torch.cat([one.expand(*call.sizes) for one, call in zip(dense, calls, strict=True)], axis))

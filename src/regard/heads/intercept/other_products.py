@@ -1,13 +1,13 @@
 """Products with scores or weights that are no attention that could be reported: they are named in a warning.
 
-Scores that are multiplied without a softmax (sigmoid, exp over sum), keys that are multiplied with values before the
-queries (linear attention), and weights that are multiplied once more.
+Scores that are multiplied without a softmax (sigmoid, exp over sum), and keys that are multiplied with values before
+the queries (linear attention).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -22,21 +22,13 @@ NO_WEIGHTS = "it multiplies keys with values before queries (linear attention), 
 
 
 class OtherProducts:
-    """Looks at each product that makes no softmax attention. reported: weak references to tensors, by id, whose
-    weights were reported.
-    """
+    """Looks at each product that makes no softmax attention."""
 
     def __init__(self, interceptor: Interceptor) -> None:
         self.interceptor = interceptor
-        self.reported: dict[int, Any] = {}
 
     def check(self, tensors: Sequence[Tensor], summed: Sequence[int]) -> None:
         """Tensors are multiplied; summed: the axis of each that is summed over."""
-        for tensor in tensors if self.reported else ():
-            reference = self.reported.get(id(tensor))
-            if reference is not None and reference() is tensor:
-                self.interceptor.warn_of_second_product()
-                return
         if len(tensors) == len(summed) == 2 and not self.interceptor.softmaxes.lost:
             for tensor, other, axis in zip(tensors, reversed(tensors), summed, strict=True):
                 self._check_scores(tensor, other, axis)

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+import torch.utils.checkpoint
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
@@ -80,7 +82,10 @@ class FunctionMode(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Args = (), kwargs: Kwargs | None = None) -> Any:
         name, kwargs = _name_of(func), kwargs or {}
         try:
-            own, origins = self.interceptor, self.interceptor.origins
+            own = self.interceptor
+            if name in own.new_moves:
+                own.notice_move(name, args)
+            origins = own.origins
             if origins is None and name not in ATTENTION and self.follows_nothing:
                 out = func(*args, **kwargs)  # nearly all functions of a model that calls SDPA
                 if own.records and not own.in_callback:
@@ -94,7 +99,7 @@ class FunctionMode(TorchFunctionMode):
             if name in ATTENTION and not is_part:
                 origins.prepare(name, args, kwargs)
             out = func(*args, **kwargs) if is_part else self._run(name, func, args, kwargs)
-            origins.follow(name, args, kwargs, out)
+            origins.follow(name, func, args, kwargs, out)
             return out
         except RuntimeError as error:
             if clearer := explain_call(name, args, error):
@@ -134,7 +139,7 @@ class FunctionMode(TorchFunctionMode):
 
     def _run(self, name: str, func: Any, args: Args, kwargs: Kwargs) -> Any:
         handler, softmaxes, uses = HANDLERS.get(name), self.interceptor.softmaxes, self.interceptor.weight_uses
-        if uses.is_on:
+        if uses.products:
             uses.check(name, args, kwargs)
         if handler is not None and not _have_values(args, kwargs):
             if "softmax" in name or "attention" in name:
@@ -146,7 +151,8 @@ class FunctionMode(TorchFunctionMode):
             out = func(*args, **kwargs)
             if softmaxes.lost and isinstance(out, Tensor):
                 softmaxes.pass_on(name, args, kwargs)
-        if uses.is_on:
+        if softmaxes.tracked or uses.derived:
+            softmaxes.written(name, args, kwargs)
             uses.follow(name, args, kwargs, out)
         if (linear := self.interceptor.linear_paths).is_on:
             linear.follow(name, func, args, kwargs, out)
@@ -245,3 +251,13 @@ class Patches:
             return original(*args, **kwargs)
 
         return compile
+
+
+def is_recomputed() -> bool:
+    """Does the model run inside torch.utils.checkpoint, which will compute it again in backward?"""
+    frames = traceback.walk_stack(sys._getframe())
+    return any(frame.f_code.co_filename == torch.utils.checkpoint.__file__ for frame, _ in frames)
+
+
+def in_backward() -> bool:
+    return torch._C._current_graph_task_id() != -1

@@ -143,7 +143,7 @@ def _by_plan(q: Tensor, k: Tensor, mask: Tensor | None, axis: HeadAxis) -> tuple
     lead = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2])
     q, k = (axis.apply(t.expand(*lead, -1, -1)) for t in (q, k))
     if mask is None or mask.shape[:-2].numel() == 1:
-        return q, k, _maybe(to_four_axes, mask)
+        return q, k, _maybe(lambda t: t.reshape(1, 1, *t.shape[-2:]), mask)
     return q, k, axis.apply(mask.expand(*lead, q.shape[2], k.shape[2]))
 
 
@@ -255,6 +255,12 @@ def _find_heads(interceptor: Interceptor, query: Tensor, key: Tensor) -> tuple[H
     return axis, axis.unknown or mixed
 
 
+def _made_of(args: Args, kwargs: Kwargs) -> tuple[Any, ...]:
+    """All that its weights depend on."""
+    given = SdpaArguments(*args, **kwargs)
+    return given.query, given.key, given.attn_mask, given.dropout_p, given.is_causal, given.scale
+
+
 def _fits(plan: AxisPlan | None, query: Tensor) -> bool:
     """Have the queries an axis of their own, so that keys can be cut alike?"""
     return plan is None or (plan.has_rows_last and plan.sizes[-1] == query.shape[-2])
@@ -266,6 +272,7 @@ def report_sdpa(interceptor: Interceptor, function: Any, args: Args, kwargs: Kwa
         return function(*args, **kwargs)
     edits = interceptor.edits()
     query = args[0] if args else kwargs["query"]
+    interceptor.weight_uses.check_once(_made_of(args, kwargs), edits)
     if not edits and not any(model.needs_calls or model.may_be_piece(query) for model in interceptor.running):
         for model in interceptor.running:
             model.count()

@@ -27,7 +27,7 @@ from regard.heads.calls.visibility import MasksOfScores
 from regard.heads.calls.wiring import version_of
 from regard.heads.intercept import functorch, tracked_softmax
 from regard.heads.intercept.other_products import OtherProducts
-from regard.heads.intercept.paths import handles
+from regard.heads.intercept.paths import HANDLERS, handles
 from regard.heads.intercept.softmax_call import report_softmax
 from regard.heads.intercept.tracked_softmax import SoftmaxSource, TrackedSoftmax, WeightedProduct, as_tuple, identity
 from regard.support.hidden_scores import may_see_among
@@ -45,6 +45,8 @@ RESHAPE_OR_CAST = (
 )
 ADD = ("add", "add_", "__add__", "__radd__", "__iadd__", "sub", "sub_", "subtract", "__sub__", "__isub__")
 EITHER_OPERAND = ("mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__", "where", *ADD)
+_SHARING = {"numpy", "__array__", "__dlpack__"}
+_HIDDEN_AT = {"softmin": torch.inf}  # the score that hides a key
 OF_WEIGHTS = "its weights are multiplied with other weights"
 CHANGE = (
     *("masked_fill", "masked_fill_", "__setitem__", "index_fill", "index_fill_", "normalize", "tril", "tril_"),
@@ -87,7 +89,7 @@ class SoftmaxTracker:
 
     def forget(self) -> None:
         """Stop following the softmaxes so far."""
-        for followed in (self.tracked, self.scores.alive, self.lost, self.others.reported):
+        for followed in (self.tracked, self.scores.alive, self.lost):
             followed.clear()
         self.masks.forget()
 
@@ -118,7 +120,10 @@ class SoftmaxTracker:
         if isinstance(out, Tensor) and out.is_floating_point():
             softmax = TrackedSoftmax(by_keys(out.detach()), visible, restore=by_keys, keys=keys)
             if self.keep_scores and args and args[0] is scores and keys == -1:
-                softmax.source = SoftmaxSource(scores, version_of(scores), lambda t: function(t, *args[1:], **kwargs))
+                run = lambda t: function(t, *args[1:], **kwargs)  # noqa: E731
+                softmax.source = SoftmaxSource(
+                    scores, version_of(scores), run, hidden_at=_HIDDEN_AT.get(function.__name__, -torch.inf)
+                )
             self._start(softmax, scores, out)
         return out
 
@@ -213,7 +218,7 @@ class SoftmaxTracker:
         tensors = args[1] if isinstance(args[1], (tuple, list)) else args[1:]
         terms, result = einsum_terms(args[0])
         for i, tensor in enumerate(tensors if self.tracked else ()):
-            softmax = self._softmax_of(tensor)
+            softmax = self.softmax_of(tensor)
             values = [other for other in tensors if other is not tensor]
             if softmax is None or (len(values) == 1 and not _may_be_values(values[0], tensor)):
                 continue
@@ -238,7 +243,7 @@ class SoftmaxTracker:
 
     def _sum(self, softmax: TrackedSoftmax, others: list[Tensor], out: Tensor) -> Tensor:
         """Weights plus another tensor are no weights; the sum of two softmaxes is attention that we cannot report."""
-        if two := [other for other in map(self._softmax_of, others) if other is not None]:
+        if two := [other for other in map(self.softmax_of, others) if other is not None]:
             for one in two:
                 self.lost.pop(one.root or one.origin, None)
             self._track(out, replace(softmax, unknown="its weights are the sum or difference of two softmaxes"))
@@ -246,7 +251,7 @@ class SoftmaxTracker:
 
     def _attention(self, tensor: Tensor, values: Tensor, transposed: bool) -> TrackedSoftmax | None:
         """The softmax in the tensor, if this product makes it attention."""
-        softmax = self._softmax_of(tensor)
+        softmax = self.softmax_of(tensor)
         if softmax is None or softmax.transposed is not transposed or not _may_be_values(values, tensor):
             return None
         weights, (keys, queries) = softmax.weights, tensor.shape[-2:] if transposed else tensor.shape[:-3:-1]
@@ -261,7 +266,7 @@ class SoftmaxTracker:
 
     def _confirm(self, softmax: TrackedSoftmax, product: WeightedProduct) -> Tensor:
         for key in [key for key, (_, other, _) in self.tracked.items() if other.origin is softmax.origin]:
-            self.others.reported[key] = self.tracked.pop(key)[0]
+            self.tracked.pop(key)
         self.lost.pop(softmax.root or softmax.origin, None)
         return report_softmax(self.interceptor, softmax, product)
 
@@ -275,23 +280,39 @@ class SoftmaxTracker:
         key, tracked = id(tensor), self.tracked
         tracked[key] = (weakref.ref(tensor, lambda _: tracked.pop(key, None)), softmax, version_of(tensor))
 
-    def _softmax_of(self, tensor: Any) -> TrackedSoftmax | None:
+    def softmax_of(self, tensor: Any) -> TrackedSoftmax | None:
         """The softmax that the tensor holds, with the weights that it holds now."""
         entry = self.tracked.get(id(tensor))
         if entry is None or entry[0]() is not tensor:
             return None
         _, softmax, version = entry
-        if version != version_of(tensor):  # changed in place by a function that is not followed
-            softmax = replace(softmax.overwritten(tensor, tensor.shape), hidden_by_zero=True)
-            if softmax.after_dropout:
-                softmax.unknown = "after dropout its weights are written over; put dropout last"
-            self._track(tensor, softmax)
+        return softmax if version == version_of(tensor) else self._rewritten(tensor, softmax)
+
+    def _rewritten(self, tensor: Tensor, softmax: TrackedSoftmax) -> TrackedSoftmax:
+        """The tensor was changed in place by a function that is not followed."""
+        softmax = replace(softmax.overwritten(tensor, tensor.shape), hidden_by_zero=True)
+        if softmax.after_dropout:
+            softmax.unknown = "after dropout its weights are written over; put dropout last"
+        self._track(tensor, softmax)
         return softmax
+
+    def written(self, name: str, args: Args, kwargs: Kwargs) -> None:
+        """A function ran that may write into memory of weights, of which versions say nothing.
+
+        Views by `.data` and tensors of inference mode count no versions; arrays of NumPy share memory, too.
+        """
+        target = kwargs.get("out", args[0] if args else None)
+        if not isinstance(target, Tensor) or not ("out" in kwargs or name in _SHARING or _writes(name)):
+            return
+        is_handled = name in HANDLERS
+        for tensor, softmax in [(ref(), softmax) for ref, softmax, _ in self.tracked.values()]:
+            if tensor is not None and not (tensor is target and is_handled) and _share_memory(tensor, target):
+                self._rewritten(tensor, softmax)
 
     def _tracked_argument(self, args: Args, kwargs: Kwargs) -> tuple[Tensor, TrackedSoftmax] | tuple[None, None]:
         if self.tracked:
             for value in (*args, *kwargs.values()):
-                if isinstance(value, Tensor) and (softmax := self._softmax_of(value)) is not None:
+                if isinstance(value, Tensor) and (softmax := self.softmax_of(value)) is not None:
                     return value, softmax
         return None, None
 
@@ -303,6 +324,17 @@ def _visibility(scores: Tensor) -> Tensor | None:
     with functorch.off():
         seen = may_see_among(functorch.plain(scores.detach()))
         return None if bool(seen.all()) else seen
+
+
+def _writes(name: str) -> bool:
+    """Does a function of this name change its first argument?"""
+    return name == "__setitem__" or name.startswith("__i") or (name.endswith("_") and not name.endswith("__"))
+
+
+def _share_memory(one: Tensor, other: Tensor) -> bool:
+    if one.device != other.device or other.is_nested or one.layout is not torch.strided is not other.layout:
+        return False
+    return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
 
 
 def _may_be_values(values: Tensor, weights: Tensor) -> bool:

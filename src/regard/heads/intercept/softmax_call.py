@@ -69,7 +69,10 @@ def report_softmax(interceptor: Interceptor, softmax: TrackedSoftmax, product: W
         values = None if axis.reorders else functorch.plain(product.values)
         marks = fingerprint_of_values(values, own.sizes)
     call = WatchedCall(own, Origin(fingerprint=marks, part=axis.part, basis=basis))
-    edit, out = interceptor.edit_of(call, interceptor.edits()), product.out
+    edits = interceptor.edits()
+    interceptor.weight_uses.check_once((own.weights,), edits)
+    edit, out = interceptor.edit_of(call, edits), product.out
+    interceptor.weight_uses.confirm(softmax, interceptor.module_name(), edit is not None)
     if edit is None and not interceptor.needs_contexts:
         interceptor.report(call)
         return out
@@ -77,7 +80,6 @@ def report_softmax(interceptor: Interceptor, softmax: TrackedSoftmax, product: W
     with OwnComputation(interceptor, call.device.type), interceptor.errors_naming_the_module(verb):
         rows = product.rows(softmax, axis)
         if edit is not None:
-            interceptor.weight_uses.confirm(softmax, interceptor.module_name())
             if edit.removed is not None:
                 own, out = tracked_softmax.without_edges(edit, own, softmax, product, rows, axis)
             if edit.replaced:

@@ -164,3 +164,8 @@ def _reporting(call_of: Callable[..., WatchedCall], original: Any) -> Any:
 
 PATCHES.append(Patch(F, "multi_head_attention_forward", _with_mode_on))
 PATCHES.extend(Patch(torch, name, partial(_reporting, call)) for name, call in OPERATORS.items())
+
+
+def may_mix_last_axis(module: nn.Module) -> bool:
+    """Has this module weights for the last axis of its input? Those of convolutions are for the second one."""
+    return bool("weight" in module._parameters or module._modules) and not isinstance(module, (nn.Conv1d, nn.Conv2d))

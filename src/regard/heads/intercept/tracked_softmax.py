@@ -45,13 +45,14 @@ class SoftmaxSource:
     version: int  # of the scores, which the model must not write over meanwhile
     run: Callable[[Tensor], Tensor]  # the model's own softmax
     take: Callable[[Tensor], Tensor] = identity  # the part of the result that is multiplied with these values
+    hidden_at: float = -torch.inf  # the score that hides a key; +∞ for softmin
 
     def part(self, parts_of: Callable[[Tensor], tuple[Tensor, ...]], i: int) -> SoftmaxSource:
         """That of one of the parts that the result is split into."""
         return replace(self, take=lambda t: parts_of(self.take(t))[i])
 
     def without(self, hidden: Tensor) -> Tensor:
-        """The weights of this part, with the scores of hidden keys, (…, T, S), at −∞; a row without keys gives 0."""
+        """The weights of this part, with scores that hide keys, (…, T, S); a row without keys gives 0."""
         if version_of(self.scores) != self.version:
             raise ValueError("its scores are written over before its weights are multiplied with the values")
         everywhere = torch.zeros(self.scores.shape, dtype=torch.bool, device=hidden.device)
@@ -59,8 +60,9 @@ class SoftmaxSource:
         part.copy_(hidden.expand(part.shape))
         if not torch.equal(self.take(everywhere), hidden.expand(part.shape)):  # the part is no view
             raise ValueError("its weights are picked out by an index after the softmax; edges cannot be removed there")
-        scores = self.scores.masked_fill(everywhere, -torch.inf)
-        nothing = ~may_see(scores.detach()).any(-1, keepdim=True)
+        scores = self.scores.masked_fill(everywhere, self.hidden_at)
+        sign = 1 if self.hidden_at < 0 else -1
+        nothing = ~may_see(sign * scores.detach()).any(-1, keepdim=True)
         return self.take(self.run(scores.masked_fill(nothing, 0)).masked_fill(nothing, 0))
 
 

@@ -7,7 +7,6 @@ longer than many of them do.
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -19,12 +18,13 @@ from torch import Tensor, nn
 
 from regard.attention.call import QK
 from regard.attention.masks import Mask
-from regard.heads.calls.basis import FROM_CALL, Fact, assumed
+from regard.heads.calls.axis_roles import HEAD, AxisRoles
+from regard.heads.calls.basis import FROM_CALL, Fact, assumed, unknown
 from regard.heads.calls.call import Args, Kwargs, WatchedCall, changed, names_in_short
 from regard.heads.calls.edits import Editor, LayerEdit, PlacedEdit
-from regard.heads.calls.head_axis import declared_heads
+from regard.heads.calls.head_axis import HeadAxis, declared_heads
 from regard.heads.inputs.model_inputs import InputTracker
-from regard.heads.inputs.module_call import ModuleCall, named_cross_attention
+from regard.heads.inputs.module_call import ModuleCall
 from regard.heads.inputs.positions import whole_text
 from regard.heads.intercept.joined_calls import Piece, joined
 
@@ -36,7 +36,6 @@ WRITTEN_OVER = "its tensors are written over before all of its heads or texts ar
 IN_CALLS = "its heads or texts are computed one after the other"
 MODULES_AROUND = 3  # how many modules are asked for their number of heads, from the innermost on
 WRAPPERS = {"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"}  # submodule names that torch inserts
-LEARNED_QUERIES = re.compile(r"quer(y|ies)|latent|slot|seed|induc|probe", re.IGNORECASE)  # names of parameters
 LEAVES = {
     *(nn.Linear, nn.Embedding, nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.Dropout, nn.Identity),
     *(nn.GELU, nn.ReLU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Conv1d, nn.Conv2d),
@@ -86,11 +85,6 @@ class WatchedModel:
         self.callback, self.inputs, self.editor, self.contexts = callback, inputs, editor, contexts
         self.dropped, self.is_open = dropped, True
         self.calls = inputs.calls
-        # Cross-attention by name, or learned queries? Then tensors are followed, also if the model reads one text.
-        self.may_cross = any(
-            named_cross_attention(name) or (key not in self.leaves and may_hold_queries(module))
-            for key, (module, name) in self.names.items()
-        )
         self.refused: dict[str, list[str]] = {}  # modules whose attention is not reported, by reason
         self.uncuttable = ""  # why a cut that was made was none, or not whole
         self.cut: set[str] = set()  # modules whose attention was cut in this forward
@@ -107,6 +101,22 @@ class WatchedModel:
         if innermost not in self._heads:
             self._heads[innermost] = declared_heads(call.module for call in self.calls[: -MODULES_AROUND - 1 : -1])
         return self._heads[innermost]
+
+    def axis_by_roles(
+        self, shape: tuple[int, ...], known: AxisRoles | None, by_sizes: Callable[[], HeadAxis]
+    ) -> HeadAxis:
+        """Where the heads of a call are, by the roles of its axes; where nothing proves these, by sizes."""
+        if known is None or not known.is_proven:
+            return by_sizes() if known is None else by_sizes().with_part_of(known, shape)
+        if known.plan is None:
+            return HeadAxis(fact=unknown(known.refusal))
+        heads, plan = known.plan.count(HEAD), None if len(shape) == 4 and known.plan.is_usual else known.plan
+        fact = self.fact_of_heads(heads)
+        if self.heads and heads not in (1, self.heads):
+            if self.heads % heads:  # labels and the module contradict each other
+                return by_sizes()
+            fact = assumed(f"{heads} of the {self.heads} heads that its module has")
+        return HeadAxis(plan=plan, fact=fact, part=known.part_of_several)
 
     def fact_of_heads(self, heads: int) -> Fact:
         """How the number of heads is known: a module of one head, in a list of such, may be one head of a layer."""
@@ -177,10 +187,21 @@ class WatchedModel:
             self.refuse(WRITTEN_OVER)
             return
         pieces = joined([Piece(*part) for part in parts])
-        if call.is_cut and len(pieces) < len(parts):
-            self.uncuttable = f"cannot cut the attention in {self._name('') or 'the model itself'}: {IN_CALLS}"
+        reason = IN_CALLS if len(pieces) == 1 < len(parts) and call.is_cut else self._unlike_cuts(len(pieces))
+        if reason:
+            self.uncuttable = f"cannot cut the attention in {self._name('') or 'the model itself'}: {reason}"
         for piece in pieces:
             self.report(piece.call.with_origin(part=None), piece.removed, piece.context)
+
+    def _unlike_cuts(self, count: int) -> str:
+        """Calls were several layers, each cut as the first of them: why that is not what was asked for."""
+        if self.editor is None or self.editor.everywhere or count == 1:
+            return ""
+        layers = [self.next_layer(ahead=ahead) for ahead in range(count)]
+        first, *others = [self.editor.at(layer) for layer in layers]
+        if all(first is other is None or (first and other and first.is_like(other)) for other in others):
+            return ""
+        return f"it makes several calls, which are layers {layers[0]} to {layers[-1]}; cut the same in all of them"
 
     def _report_pieces(self, call: ModuleCall) -> None:
         """One call with some rows of the module's text is reported; several are the pieces of one attention."""
@@ -223,15 +244,17 @@ class WatchedModel:
         """What its cut changes in the attention call that is about to run; part: as `module` of the call."""
         if self.editor is None:
             return None
-        name, layers = self._name(part), self.forwards.layers
-        return self.editor.at(layers.get((name, self.times[name]), len(layers)))
+        return self.editor.at(self.next_layer(part))
 
     @property
-    def cut_last(self) -> bool:
-        """Does its cut change the last attention call of the module that runs?"""
-        name = self._name("")
-        layer = self.forwards.layers.get((name, self.times[name] - 1))
-        return self.editor is not None and layer is not None and self.editor.at(layer) is not None
+    def call_number(self) -> int:
+        """How many attention calls the module that runs has made in this forward."""
+        return self.times[self._name("")]
+
+    def next_layer(self, part: str = "", ahead: int = 0) -> int:
+        """The number of the attention call that is about to run, or of one of those after it."""
+        name, layers = self._name(part), self.forwards.layers
+        return layers.get((name, self.times[name] + ahead), len(layers) + ahead)
 
     def place(self, edit: LayerEdit, call: WatchedCall) -> PlacedEdit:
         """The edit with the call, annotated."""
@@ -242,9 +265,10 @@ class WatchedModel:
         self.cut.add(name)
         call = self.inputs.annotate(call, name)
         is_part = call.origin.part is not None
-        if is_part and any(head >= call.sizes[1] for head in edit.values):
+        is_one_of_many = is_part and (1 in call.sizes[:2] or bool(self.calls[-1].parts))
+        if is_one_of_many and any(head >= call.sizes[1] for head in (*edit.values, *(edit.edge_heads or ()))):
             raise ValueError(f"cannot cut the attention in {name or 'the model itself'}: {IN_CALLS}")
-        if is_part or not self.inputs.is_whole(call):
+        if (is_part and edit.names_heads) or not self.inputs.is_whole(call):
             self.calls[-1].is_cut = True
         return PlacedEdit(edit, call, self.inputs.positions(call))
 
@@ -302,16 +326,6 @@ def _version(call: WatchedCall) -> int:
     held = call.attention
     tensors = (held.q, held.k) if isinstance(held, QK) else (held.weights,)
     return sum(0 if t.is_inference() else t._version for t in tensors)
-
-
-def may_hold_queries(module: nn.Module) -> bool:
-    """Has this module a parameter that may be learned queries, (1, n, E), or is named like them?"""
-    for name, parameter in module._parameters.items():
-        if parameter is None or parameter.dim() < 2 or "pos" in name:
-            continue
-        if LEARNED_QUERIES.search(name) or (parameter.dim() == 3 and parameter.shape[0] == 1 < parameter.shape[1]):
-            return True
-    return False
 
 
 def is_leaf(module: nn.Module) -> bool:

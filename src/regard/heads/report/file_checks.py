@@ -18,6 +18,8 @@ from regard.support.tokens import TextTokens, is_part
 MOST_HEADS = 65_536  # of a layer
 _LONGEST = 500  # characters of a name
 _UNBACKED = 1 << 22  # numbers that a report may have beyond the size of its file, where a mask is the same in all heads
+_SCORES, _FEW_SCORES = 1 << 13, 1 << 30  # for each byte of a file, and always; a head of 64 has T / 256 for each byte
+_CELLS, _FEW_CELLS = 8, 1 << 24  # a mask is stored eight cells to a byte; reports say how many keys are visible
 _AT_A_TIME = 1 << 20  # numbers that are checked
 _TYPES = {"real": "true or false", "tokens": "whole numbers"}  # of the tensors of a call; of all others, numbers
 
@@ -76,6 +78,20 @@ def check_sizes(name: str, sizes: Mapping[str, int], size: int) -> None:
         count = math.prod(max(sizes[one], 1) for one in ("B", "H", axis))
         claimed = f"{sizes['B']:,} texts, {sizes['H']:,} heads and {sizes[axis]:,} tokens"
         require(count <= size + _UNBACKED, f"{name}: {claimed} are more than a file of {size:,} bytes can hold")
+
+
+class Work:
+    """What reading a report may make this computer compute: bounded by the size of its file, summed over its calls."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.scores, self.cells = size, 0, 0
+
+    def add(self, name: str, scores: int, cells: int = 0) -> None:
+        """Scores of a call, computed where its weights are asked for; cells of its mask, counted where it is shown."""
+        self.scores, self.cells = self.scores + scores, self.cells + cells
+        most = f"too many for a file of {self.size:,} bytes"
+        require(self.scores <= _SCORES * self.size + _FEW_SCORES, f"{name}: {self.scores:,} weights are {most}")
+        require(self.cells <= _CELLS * self.size + _FEW_CELLS, f"{name}: {self.cells:,} cells of masks are {most}")
 
 
 Extremes = dict[int, tuple[float, float]]  # the least and the largest number of tensors, by id()

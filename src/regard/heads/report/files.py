@@ -23,7 +23,7 @@ from regard.attention.call import QK
 from regard.attention.mask_algebra import MAKERS, Dense, Mask
 from regard.heads.calls.basis import Basis
 from regard.heads.calls.call import Attention, Origin, OwnWeights, WatchedCall
-from regard.heads.calls.visibility import mask_written_out, queries_per_key
+from regard.heads.calls.visibility import is_counted_by_mask, mask_written_out, queries_per_key
 from regard.heads.measure.registry import STORED, check_collected
 from regard.heads.report import file_checks as checks
 from regard.heads.report.file_checks import Unfit, require, whole_number
@@ -38,7 +38,7 @@ from regard.support.untrusted_json import MOST, parse_json
 NO_TEXTS = "the report was saved without tokens; watch again with a tokenizer and save it"
 FORMAT, VERSION = "regard.seen", 1
 LARGEST_WINDOW = (1 << 31) - 1
-_DEEPEST_MASK = 64
+_MOST_PARTS = 64  # of a mask
 # ? is any size; a letter in lower case may also be 1
 _AXES: dict[str, Sequence[str]] = {tensor: one.axes for tensor, one in STORED.items()}
 _AXES |= {"visible": "bhT", "even_distance": "bhT", "queries": "bhS"}
@@ -168,6 +168,7 @@ class _Reader:
     def __init__(self, file: Any, size: int, device: torch.device, texts: Sequence[TextTokens]) -> None:
         self._file, self._size, self._device, self._texts = file, size, device, texts
         self._known = set(file.keys())
+        self._work = checks.Work(size)
         self._read: dict[str, Tensor] = {}
         self._extremes: checks.Extremes = {}
         self._masks: dict[tuple[str, tuple[int, ...]], PackedMask] = {}  # one for all layers that name it
@@ -218,6 +219,8 @@ class _Reader:
         require(extra <= max(S - T, 0), f"{name}: {extra} of {S} keys are said to be extra")
         if step["kept"]:
             attention, shares = self._attention(name, step, parts, sizes, shared)
+            scores = math.prod(sizes.values())
+            self._work.add(name, scores, 0 if "visible" in measured or is_counted_by_mask(attention) else scores)
         else:
             attention, shares = self._not_kept(name, measured, sizes), False
         for together in _TOGETHER:
@@ -232,6 +235,7 @@ class _Reader:
     ) -> tuple[Attention, bool]:
         """What weights are computed from, and whether its keys are those of all steps together."""
         B, H, T, S = (sizes[axis] for axis in "BHTS")
+        require(_parts(step["mask"]) <= _MOST_PARTS, f"{name}: its mask has more than {_MOST_PARTS} parts")
         mask, scale, shares = self.mask(step["mask"]), float(step["scale"]), step["shares_keys"] is True
         mask.check(B, H, T, S)
         require(math.isfinite(scale), f"{name}: scale is {scale}")
@@ -248,6 +252,7 @@ class _Reader:
         keys = shared if shares and shared is not None else k
         fits = keys.shape[1] > 0 and H % keys.shape[1] == 0 and keys.shape[3] == q.shape[3]
         require(fits or not H, f"{name}: keys {tuple(keys.shape)} do not fit queries {tuple(q.shape)}")
+        require(q.shape[3] > 0 or not q.shape[2], f"{name}: queries have width 0")
         return QK(q=q, k=k, mask=mask, scale=scale, bias=bias, alibi=alibi), shares
 
     def _statistic(self, name: str, statistic: str, at: Any, sizes: dict[str, int]) -> Tensor:
@@ -274,14 +279,13 @@ class _Reader:
         require(counted <= measured.keys(), f"{name}: {', '.join(sorted(counted - measured.keys()))} is missing")
         return QK(q=torch.empty(B, H, T, 0, device=self._device), k=torch.empty(B, 1, S, 0, device=self._device))
 
-    def mask(self, rule: dict[str, Any], depth: int = 0) -> Mask:
+    def mask(self, rule: dict[str, Any]) -> Mask:
         """A mask from its rule."""
         kind = rule["kind"]
-        require(depth <= _DEEPEST_MASK, f"a mask is nested more than {_DEEPEST_MASK} deep")
         if kind == "dense":
             return self._packed(rule)
         require(isinstance(kind, str) and kind in MAKERS, f"no mask is called {readable(repr(kind))}")
-        inside = [self.mask(one, depth + 1) for one in rule.get("of", ())]
+        inside = [self.mask(one) for one in rule.get("of", ())]
         values = {name: value for name, value in rule.items() if name not in ("kind", "of")}
         for name, value in values.items():
             is_tensor, what = isinstance(value, str), f"a {kind}"
@@ -325,6 +329,15 @@ class PackedMask(Dense):
     def check(self, B: int, H: int, T: int, S: int) -> None:
         """Does it fit these weights? By its shape alone."""
         Dense(torch.empty(self.shape, dtype=torch.bool, device="meta")).check(B, H, T, S)
+
+
+def _parts(rule: Any) -> int:
+    """How many masks a mask is made of, itself included."""
+    inside, count = [rule], 0
+    while inside and count <= _MOST_PARTS:
+        inside += inside.pop().get("of", ())
+        count += 1
+    return count
 
 
 def packed_bits(seen: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor
 from regard.heads.measure.registry import BY_NAME
 from regard.heads.report.roles import Role
 from regard.heads.report.views import Head, SeenLayer
-from regard.support.drawing import as_html, as_text
+from regard.support.drawing import as_figure, as_html, as_text
 
 Item = TypeVar("Item")
 
@@ -203,6 +203,10 @@ class TokenInHeads(Listing[TokenInHead]):
     def received(self) -> Float[Tensor, "L H T"]:
         """How much each query looks at the token, in every head of every layer."""
         return self._stacked("received", "queries")
+
+    def plot(self, ax: Any = None, width: float | None = None) -> Any:
+        """Where the token looks in the 16 heads that say most about it, as a heat map; returns its matplotlib Axes."""
+        return as_figure(self, ax=ax, width=width)
 
     def _stacked(self, name: str, what: str) -> Tensor:
         layers = [torch.stack([getattr(one, name) for one in heads]) for heads in self._layers]

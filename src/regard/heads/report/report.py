@@ -304,18 +304,22 @@ class Seen(Collection, ShownAsWidget):
         """The heads as aligned text, grouped by role, rare ones first; all=True shows every head, `more` says how."""
         return as_text(self, width, all=all, layer=layer, more=more)
 
-    def to_html(self, path: str | Path, title: str = "", effects: Any = None) -> None:
-        """Write the report as a page: one HTML file with every head, which opens offline; effects: of regard.effect."""
-        page = as_page(self, title, effects=effects)
+    def to_html(self, path: str | Path, title: str = "", effects: Any = None, steps: Any = None) -> None:
+        """Write the report as a page: one HTML file with every head, which opens offline.
+
+        effects: of regard.effect. steps: of layers of regard, {4: trace}, for the view Steps; of the first text.
+        """
+        page = as_page(self, title, effects=effects, steps=steps)
         with atomically(path) as temporary:
             temporary.write_text(page, encoding="utf-8")
 
-    def widget(self, title: str = "", text: int | None = None) -> Any:
-        """The same page as a widget in a notebook; needs anywidget: pip install "regard[notebook]".
+    def widget(self, title: str = "", text: int | None = None, steps: Any = None) -> Any:
+        """The same page as a widget in a notebook; needs anywidget, of the extra notebook.
 
         text: only this text of the batch. [default: the first eight]
+        steps: of layers of regard, {4: trace}, for the view Steps; of the first text.
         """
-        return as_widget(self, title, text=text)
+        return as_widget(self, title, text=text, steps=steps)
 
     def plot(self, by: str | None = None, ax: Any = None, text: int | None = None, width: float | None = None) -> Any:
         """Every head as a small map, or as a cell coloured by "role" or the mean of a statistic: docs/figures.md."""

@@ -105,7 +105,10 @@ class WrittenView:
         wiring = self.record.steps[-1].call.wiring
         if wiring is None:
             self.record.context()  # raises where no values were kept
-            raise ValueError("the linear maps around its heads were not kept: a file has none, torch.func follows none")
+            raise ValueError(
+                "the linear maps around its heads are not known: a file has none, torch.func follows none, and neither "
+                "do heads or texts that are computed one after the other have any"
+            )
         try:
             return read(wiring)
         except ValueError as error:

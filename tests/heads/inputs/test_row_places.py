@@ -1,0 +1,85 @@
+"""Where views bring tokens into another order, queries and keys are not taken for the same tokens."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import regard
+
+B, T, E, H = 2, 6, 8, 2
+
+
+def written(x, order, whole=False):
+    y = torch.empty_like(x)
+    if whole:
+        y[:, :] = x[:, order]
+        return y
+    for i, j in enumerate(order):
+        y[:, i] = x[:, j]
+    return y
+
+
+MOVED = {
+    "interleaved": lambda x: x.view(B, 2, T // 2, E).transpose(1, 2).reshape(B, T, E),
+    "texts and tokens mixed up": lambda x: x.transpose(0, 1).reshape(B, T, E),
+    "tokens stacked in reverse": lambda x: torch.stack(x.unbind(1)[::-1], 1),
+    "texts stacked in reverse": lambda x: torch.stack(x.unbind(0)[::-1]),
+    "tokens selected in reverse": lambda x: torch.cat([x.select(1, i).unsqueeze(1) for i in reversed(range(T))], 1),
+    "repeated, and cut in the middle": lambda x: x.repeat(1, 2, 1)[:, 3 : 3 + T],
+    "sorted values": lambda x: x.sort(1).values,
+    "most of all": lambda x: x.topk(T, 1).values,
+    "written in reverse": lambda x: written(x, range(T)[::-1]),
+    "two written over": lambda x: torch.cat([written(x[:, :2], (1, 0)), x[:, 2:]], 1),
+    "all written over": lambda x: written(x, list(range(T))[::-1], whole=True),
+    "relative shift": lambda x: F.pad(x, (0, 0, 1, 0))[:, :-1],
+    "channels of an image": lambda x: F.channel_shuffle(x.view(B, T, 2, 4), 2).reshape(B, T, E),
+    "windows rolled": lambda x: x.view(2 * B, T // 2, E).roll(1, 1).reshape(B, T, E),
+}
+KEPT = {
+    "there and back": lambda x: x.view(B, 2, T // 2, E).transpose(1, 2).contiguous().transpose(1, 2).reshape(B, T, E),
+    "tokens first": lambda x: x.transpose(0, 1).contiguous().transpose(0, 1),
+    "stacked as it was": lambda x: torch.stack(x.unbind(1), 1),
+    "windows": lambda x: x.view(2 * B, T // 2, E).tanh().reshape(B, T, E),
+    "sorted features": lambda x: x.sort(-1).values,
+    "in parts": lambda x: torch.cat([part.tanh() for part in x.split(2, 1)], 1),
+}
+
+
+class Attends(nn.Module):
+    def __init__(self, keys, product):
+        super().__init__()
+        self.keys, self.product, self.num_heads = keys, product, H
+        self.q, self.k, self.v = (nn.Linear(E, E) for _ in range(3))
+
+    def forward(self, x):
+        source = self.keys(x)
+        q, k, v = (t.view(B, T, H, E // H).transpose(1, 2) for t in (self.q(x), self.k(source), self.v(source)))
+        match self.product:
+            case "sdpa":
+                return F.scaled_dot_product_attention(q, k, v)
+            case "einsum":
+                return torch.einsum("bhid,bhjd->bhij", q, k).softmax(-1) @ v
+        return (q @ k.mT).softmax(-1) @ v
+
+
+@pytest.mark.parametrize("product", ["sdpa", "matmul", "einsum"])
+@pytest.mark.parametrize("name", [*MOVED, *KEPT])
+def test_keys_are_marked_only_if_they_are_in_another_order(name, product):
+    model = Attends((MOVED | KEPT)[name], product)
+    for _ in range(2):
+        with regard.watch(model) as seen:
+            model(torch.randn(B, T, E))
+        assert any(mark.startswith("positions assumed") for mark in seen[0].marks) is (name in MOVED)
+
+
+@pytest.mark.filterwarnings("error")
+def test_indices_of_integers_are_looked_up_without_a_warning():
+    class Looks(Attends):
+        def forward(self, x):
+            blocks, rows, columns = torch.zeros(B, T).long(), torch.arange(B)[:, None], torch.arange(T)[None]
+            return super().forward(x) + blocks[rows, columns].sum()
+
+    with regard.watch(model := Looks(torch.clone, "sdpa")) as seen:
+        model(torch.randn(B, T, E))
+    assert not seen[0].marks
