@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from file_mutations import Corpus
 from regard import GPT
@@ -34,6 +35,38 @@ def test_a_damaged_file_loads_or_is_refused(corpus, first, tmp_path):
     assert [one for one in judged if one["fault"]] == []
     assert {one["kind"] for one in judged} == {"model", "tokenizer", "seen", "effects"}
     assert {one["ended"] for one in judged} == {"loaded", "refused"}
+
+
+@pytest.fixture(scope="module")
+def directories(tmp_path_factory):
+    pytest.importorskip("transformers")
+    from directory_mutations import Directories, see
+
+    made = Directories(tmp_path_factory.mktemp("directories"))
+    for _, source, _ in made.sources:
+        see(source)
+    return made
+
+
+@needs_proc
+@pytest.mark.parametrize("first", range(0, 212, 53))
+def test_a_damaged_model_directory_loads_or_is_refused_on_every_way(directories, first, tmp_path):
+    judged = [judge(directories, number, tmp_path / str(number)) for number in range(first, first + 53)]
+    assert [one for one in judged if one["fault"]] == []
+    assert {one["ended"] for one in judged} == {"loaded", "refused"}
+
+
+def test_a_random_weight_is_found(directories):
+    from directory_mutations import check_weights
+    from regard.commands.shared.models import load_reader
+
+    folder = next(source for _, source, _ in directories.sources if source.name == "BertForMaskedLM")
+    model = load_reader(str(folder), "cpu")("the cat", None).model
+    check_weights(model, folder)
+    with torch.no_grad():
+        model.encoder.layer[1].attention.self.key.weight[3, 5] += 1
+    with pytest.raises(AssertionError, match=r"encoder\.layer\.1\.attention\.self\.key\.weight is random"):
+        check_weights(model, folder)
 
 
 @needs_proc

@@ -1,10 +1,13 @@
 """`make torture`: 10,000 damaged files, each of which must load or be refused by a ValueError.
 
-Within 2 seconds of CPU time, within the file's size and 50 MB of memory, without a word on stderr, and without a
-character in the message that a terminal would obey. Each part of the run has a process of its own, so that a crash is
-found and reported too.
+Within 2 seconds of CPU time, within the file's size and 50 MB of memory, without a word on stdout or stderr, and
+without a character in the message that a terminal would obey. Each part of the run has a process of its own, so that
+a crash is found and reported too.
 
     python tests/torture_files.py --count 10000 --first 0
+    python tests/torture_files.py --directories
+
+--directories: 10,000 damaged model directories, each opened as `regard see`, `regard generate` and Python open it.
 """
 
 import argparse
@@ -32,12 +35,17 @@ from regard.show.terminal.heat_map import head_picture
 from regard.support.printable import MOST_CHARACTERS, printable
 
 SECONDS, SPARE = 2.0, 50 << 20
-PART = 250  # cases of one process
+PART = 1000  # cases of one process
+WHOLE = ("model", "directory")
 
 
 def use(kind, path):
     """Load a file and do with it what people do."""
-    if kind == "model":
+    if kind == "directory":
+        from directory_mutations import use as use_directory  # needs transformers
+
+        use_directory(path)
+    elif kind == "model":
         model = GPT.from_pretrained(path)
         model(torch.zeros(1, 2, dtype=torch.long))
     elif kind == "tokenizer":
@@ -84,7 +92,8 @@ def judge(corpus, number, folder):
     size = sum(one.stat().st_size for one in ([path] if path.is_file() else path.iterdir()))
     with tempfile.TemporaryFile() as said:
         Path("/proc/self/clear_refs").write_text("5")  # forget the peak
-        before, start, stderr = peak()[1], time.process_time(), os.dup(2)
+        before, start, own = peak()[1], time.process_time(), (os.dup(1), os.dup(2))
+        os.dup2(said.fileno(), 1)
         os.dup2(said.fileno(), 2)
         try:
             use(kind, path)
@@ -97,25 +106,26 @@ def judge(corpus, number, folder):
         except BaseException as error:
             ended, fault = "failed", f"{type(error).__name__}: {error!s:.300}"
         finally:
-            os.dup2(stderr, 2)
-            os.close(stderr)
+            for number_of, kept in enumerate(own, 1):
+                os.dup2(kept, number_of)
+                os.close(kept)
         seconds, memory = time.process_time() - start, peak()[0] - before
         if said.seek(0, 2):
-            fault = fault or f"{said.tell()} bytes were written to stderr"
+            fault = fault or f"{said.tell()} bytes were written to stdout or stderr"
     if seconds > SECONDS or memory > size + SPARE:
         fault = fault or f"{seconds:.1f} s and {memory >> 20} MB for {size:,} bytes"
     return {"number": number, "kind": kind, "ended": ended, "fault": fault, "seconds": seconds, "extra": memory - size}
 
 
-def run_part(first, count):
+def run_part(first, count, corpus):
     """Judge some cases and print a line of JSON for each."""
     resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        corpus = Corpus(Path(folder))
-        for kind in dict.fromkeys(one[0] for one in corpus.sources):  # what is imported late is no cost of a case
-            name, source, files = next(one for one in corpus.sources if one[0] == kind)
-            use(name, source if name == "model" else source / files[0])
+        corpus = corpus(Path(folder))
+        for kind, source, files in corpus.sources:  # what is imported late is no cost of a case
+            with suppress(ValueError):  # not every directory is one of a GPT of ours
+                use(kind, source if kind in WHOLE else source / files[0])
         for number in range(first, first + count):
             print(json.dumps({"number": number}), flush=True)
             with tempfile.TemporaryDirectory() as target:
@@ -127,14 +137,18 @@ def main():
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--first", type=int, default=0, help="the number of the first case")
     parser.add_argument("--part", action="store_true", help="run all in this process")
+    parser.add_argument("--directories", action="store_true", help="damage whole model directories")
     told = parser.parse_args()
     if told.part:
-        run_part(told.first, told.count)
+        if told.directories:
+            from directory_mutations import Directories  # needs transformers
+        run_part(told.first, told.count, Directories if told.directories else Corpus)
         return 0
     cases = []
     for first in range(told.first, told.first + told.count, PART):
         count = min(PART, told.first + told.count - first)
         command = [sys.executable, __file__, "--part", "--first", str(first), "--count", str(count)]
+        command += ["--directories"] * told.directories
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=3600)
         lines = [json.loads(line) for line in done.stdout.splitlines()]
         judged = [line for line in lines if "kind" in line]

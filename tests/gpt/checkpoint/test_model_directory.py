@@ -138,3 +138,9 @@ def test_a_path_object_is_a_path(tmp_path, monkeypatch):
 def test_a_file_is_no_directory(gpt2):
     with pytest.raises(ValueError, match=r"model.safetensors is a file; give the directory it lies in"):
         GPT.from_pretrained(gpt2 / SINGLE)
+
+
+@pytest.mark.parametrize("name", ["~nobody-has-this-name/model", "m" * 5000])
+def test_a_name_that_no_file_can_have_is_one_line(name):
+    with pytest.raises(ValueError, match=r"no model is called .{1,90}: .*\. Nothing was loaded\."):
+        model_directory.find_directory(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -12,6 +13,7 @@ from urllib.request import getproxies
 
 from regard.attention.presets import GPT2_CONFIGS
 from regard.gpt.checkpoint.stored_tensors import INDEX, NOTHING_LOADED
+from regard.support.printable import readable
 
 PACKAGED = Path(__file__).parents[1] / "tiny"  # the model in the package
 # The files that are downloaded: no code, no pickles.
@@ -26,7 +28,7 @@ def find_directory(name_or_dir: str | os.PathLike[str]) -> Path:
     >>> find_directory("tiny").name
     'tiny'
     """
-    name, path = os.fspath(name_or_dir), Path(name_or_dir).expanduser()
+    name, path = os.fspath(name_or_dir), as_path(name_or_dir)
     if path.is_dir():
         return path
     if path.exists():
@@ -41,17 +43,28 @@ def find_directory(name_or_dir: str | os.PathLike[str]) -> Path:
     return download(HUB_NAMES.get(name, name))
 
 
+def as_path(name: str | os.PathLike[str]) -> Path:
+    """A model's name as a path; a ValueError where no file can have that name."""
+    try:
+        path = Path(name).expanduser()
+        path.exists()
+    except (OSError, RuntimeError, ValueError) as error:  # too long; nobody's home; a null byte
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ValueError(f"no model is called {readable(str(name), 80)}: {reason}. {NOTHING_LOADED}") from None
+    return path
+
+
 def model_inside(directory: Path) -> Path | None:
     """The model in the directory of a training run: `regard train` writes two there."""
     return next((d for d in (directory / "model", directory / "best") if (d / "config.json").is_file()), None)
 
 
-def download(name: str) -> Path:
-    """The local directory of a model on the hub."""
+def download(name: str, patterns: Sequence[str] = PATTERNS) -> Path:
+    """The local directory of a model on the hub, with the files of these patterns."""
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(name, allow_patterns=PATTERNS))
+        return Path(snapshot_download(name, allow_patterns=list(patterns)))
     except Exception as error:  # no network, no such name, no permission: many types
         raise not_fetched(name, error) from error
 

@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from regard.gpt.checkpoint import model_directory
 from regard.gpt.checkpoint.families import config_from_transformers
+from regard.gpt.checkpoint.model_checks import check_finite, check_layers
 from regard.gpt.checkpoint.model_directory import find_directory, model_inside
 from regard.gpt.checkpoint.stored_tensors import (
     FLOATS,
@@ -35,7 +36,6 @@ from regard.gpt.config import GPTConfig
 from regard.gpt.tokenizer.tokenizer import Tokenizer
 from regard.support.printable import printable_errors
 
-MOST_MISSING = 200  # layers without tensors whose names are listed
 COMPILED = "_orig_mod."  # what torch.compile puts before every name
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -75,11 +75,7 @@ def load_pretrained(
         tensors = {name.removeprefix(COMPILED): tensor for name, tensor in tensors.items()}
     if kind == "gpt2":
         kind, config = _check_for_linear(config, content, tensors, where)
-    if config.num_layers > len(tensors) // 4 + MOST_MISSING:  # before all names are listed; a layer has 6 or more
-        raise ValueError(
-            f"{directory / 'config.json'}: {config.num_layers} layers cannot be made of the {len(tensors)} tensors in "
-            f"{where.name}; the two do not belong together. {NOTHING_LOADED}"
-        )
+    check_layers(config.num_layers, len(tensors), 4, "the number of layers", where)  # a layer has 6 tensors or more
     places = places_in_file(config, kind)
     sources = match_tensors(config, kind, places, tensors, where)
     if dtype is None:  # the packaged model is stored in 16 bits to be small, but a CPU is fastest in 32
@@ -91,8 +87,12 @@ def load_pretrained(
             model = model_class(config)
     except ValueError as error:
         raise ValueError(f"{directory / 'config.json'}: {error}. {NOTHING_LOADED}") from error
-    model = model.to(dtype).to_empty(device="cpu" if device is None else device)
+    place = torch.device("cpu" if device is None else device)
+    # In place of to_empty, for which torch loads sympy.
+    model = model.to(dtype)
+    model._apply(lambda t: torch.empty(t.shape, dtype=t.dtype, device=place))  # type: ignore[no-untyped-call]
     _copy_weights(model, places, sources)
+    check_finite(dict(model.named_parameters()), where)
     return model.eval(), tokenizer
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -19,7 +19,7 @@ from regard.gpt.checkpoint.weight_names import BUFFERS, HEAD, LAYOUTS, Place, pr
 from regard.gpt.config import PRESETS, GPTConfig
 from regard.support.arguments import name_of
 from regard.support.printable import readable
-from regard.support.untrusted_json import parse_json
+from regard.support.untrusted_json import DIGITS, parse_json
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -73,11 +73,11 @@ def read_header(path: Path) -> dict[str, Stored]:
     return {name: stored for name, (stored, _) in entries.items()}
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path, digits: int = DIGITS) -> dict[str, Any]:
     """A JSON object from a file, without duplicate names; anything else is a ValueError."""
     with _refusals_of(path):
         _check_length("the file", path.stat().st_size)
-        return _parse_object(path.read_bytes(), "the file")
+        return _parse_object(path.read_bytes(), "the file", digits)
 
 
 @contextmanager
@@ -98,9 +98,9 @@ def _check_length(what: str, length: int) -> None:
         _refuse(f"{what} has {length:,} bytes, more than the {LONGEST_HEADER:,} that any model needs", UNTRUSTED)
 
 
-def _parse_object(raw: bytes, what: str) -> dict[str, Any]:
+def _parse_object(raw: bytes, what: str, digits: int = DIGITS) -> dict[str, Any]:
     try:
-        content = parse_json(raw)
+        content = parse_json(raw, digits=digits)
     except ValueError as error:  # not UTF-8, not JSON, too large or too deep
         _refuse(f"{what} is no JSON of the kind that belongs here: {readable(error, 160)}")
     if not isinstance(content, dict):
@@ -225,14 +225,19 @@ def match_tensors(
         if config.tied and HEAD in available:
             _merge_tied_head(available, places["token_embedding.weight"].name, where)
         available = {name: t for name, t in available.items() if name in shapes or not name.endswith(BUFFERS)}
-    problems = sorted(_problems(shapes, available, prefix if has_prefix else "", _preset_name(config)))
+    refuse_problems(_problems(shapes, available, prefix if has_prefix else "", _preset_name(config)), where)
+    return {name: available[name] for name in shapes}
+
+
+def refuse_problems(found: Iterable[str], where: Path) -> None:
+    """A ValueError that lists what is wrong with tensors, if anything is."""
+    problems = sorted(found)
     if len(problems) == 1:
         raise ValueError(f"{where.name}: {problems[0]}. {NOTHING_LOADED}")
     if problems:
         lines = "\n".join(f"  {line}" for line in problems[:MOST_LISTED])
         more = f"\n  and {len(problems) - MOST_LISTED} more" if len(problems) > MOST_LISTED else ""
         raise ValueError(f"{where.name}: {len(problems)} tensors do not fit.\n{lines}{more}\n{NOTHING_LOADED}")
-    return {name: available[name] for name in shapes}
 
 
 def _merge_tied_head(available: dict[str, StoredTensor], embedding: str, where: Path) -> None:

@@ -8,14 +8,17 @@ it makes the library panic, take exponential time or allocate without bounds.
 from __future__ import annotations
 
 import base64
+import json
 import math
-import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from regard.gpt.tokenizer.growth import check_growth, repeats_in_template
+from regard.gpt.tokenizer.patterns import LONGEST, is_pattern, is_replaced_pattern, try_patterns
 from regard.support.printable import printable_errors, readable
 from regard.support.untrusted_json import MOST, parse_json
 
@@ -25,12 +28,9 @@ _MOST_ADDED = 500_000  # characters of all added tokens; the library takes 70 by
 _MEAN_PIECE, _SPARE_PIECES = 16, 50_000  # characters of a token of a Unigram model, which takes 300 bytes for each
 _MOST_PARTS = 64  # normalizers and the like in one file; tokens in a template
 _DEEPEST = 8  # sequences of normalizers and the like in one another
-_MOST_GROWTH = 64  # how many times longer all replacements together can make a text
-_LONGEST = 10_000  # characters of a setting
 _LARGEST_SIZE = 1 << 24
-_LONGEST_PATTERN = 2000
-_MOST_REPEATS = 1000  # of all counted repeats of a pattern together, as if they were nested
-_REPEAT = re.compile(r"(?<!\\x)\{(\d{1,6})?(?:,(\d{1,6}))?\}")
+_LONGEST_PIECE = 512  # characters of a token of a Unigram model, which compares each with every place of a text
+_LONGEST_WORD = 1000  # characters of a word for WordPiece, which takes the square of it; models have 100 or 200
 
 Check = Callable[[Any], bool]
 
@@ -63,7 +63,7 @@ def _each(check: Check, *fields: str) -> dict[str, Check]:
     return dict.fromkeys(fields, check)
 
 
-_is_string, _is_text, _is_name = _string(0, math.inf), _string(0, _LONGEST), _string(1, _LONGEST)
+_is_string, _is_text, _is_name = _string(0, math.inf), _string(0, LONGEST), _string(1, LONGEST)
 _is_character = _string(1, 1)
 _is_flag = _optional(lambda value: type(value) is bool)
 _is_text_or_none = _optional(_is_text)
@@ -78,29 +78,8 @@ def is_size(value: Any) -> bool:
     return type(value) is int and 0 <= value <= _LARGEST_SIZE
 
 
-def _is_pattern(value: Any) -> bool:
-    """A text, or a regular expression whose repeats take no long time."""
-    if not isinstance(value, dict) or len(value) != 1:
-        return False
-    [(kind, text)] = value.items()
-    if kind != "Regex":
-        return kind == "String" and _is_text(text)
-    if not isinstance(text, str) or len(text) > _LONGEST_PATTERN:
-        return False
-    return math.prod(int(max(pair, key=len) or 1) for pair in _REPEAT.findall(text)) <= _MOST_REPEATS
-
-
-def _is_replaced_pattern(value: Any) -> bool:
-    r"""A pattern that does not match an empty text, with which the library panics.
-
-    Python's `re` is asked. Its syntax is near enough to Oniguruma's if \p{…} and \x{…} are \w.
-    """
-    if not _is_pattern(value) or "" in value.values():
-        return False
-    try:
-        return "String" in value or not re.search(re.sub(r"\\[pPx]\{[^}]*\}", r"\\w", value["Regex"]), "")
-    except (re.error, RecursionError, OverflowError):
-        return False
+def _is_word(value: Any) -> bool:
+    return is_size(value) and value <= _LONGEST_WORD
 
 
 def _is_charsmap(value: Any) -> bool:
@@ -147,7 +126,7 @@ KINDS: dict[str, dict[str, dict[str, Check]]] = {
         "BertNormalizer": _each(_is_flag, "clean_text", "handle_chinese_chars", "strip_accents", "lowercase"),
         "Strip": _each(_is_flag, "strip_left", "strip_right"),
         "Precompiled": {"precompiled_charsmap": _is_charsmap},
-        "Replace": {"pattern": _is_replaced_pattern, "content": _is_text},
+        "Replace": {"pattern": is_replaced_pattern, "content": _is_text},
         "Prepend": {"prepend": _is_name},
         "Sequence": {"normalizers": _are_parts},
     },
@@ -156,7 +135,7 @@ KINDS: dict[str, dict[str, dict[str, Check]]] = {
         "ByteLevel": _BYTE_LEVEL,
         "CharDelimiterSplit": {"delimiter": _is_character},
         "Metaspace": _METASPACE,
-        "Split": {"pattern": _is_pattern, "behavior": _is_text, "invert": _is_flag},
+        "Split": {"pattern": is_pattern, "behavior": _is_text, "invert": _is_flag},
         "Punctuation": {"behavior": _is_text_or_none},
         "Digits": {"individual_digits": _is_flag},
         "FixedLength": {"length": lambda value: is_size(value) and value >= 1},
@@ -179,7 +158,7 @@ KINDS: dict[str, dict[str, dict[str, Check]]] = {
         "WordPiece": {"prefix": _is_text, "cleanup": _is_flag},
         "Metaspace": _METASPACE,
         "CTC": {"pad_token": _is_text, "word_delimiter_token": _is_text, "cleanup": _is_flag},
-        "Replace": {"pattern": _is_pattern, "content": _is_text},
+        "Replace": {"pattern": is_replaced_pattern, "content": _is_text},
         # With a stop above 0, tokens that are shorter than it make the library panic.
         "Strip": {"content": _is_character, "start": is_size, "stop": lambda value: value == 0 and is_size(value)},
         "Sequence": {"decoders": _are_parts},
@@ -192,7 +171,7 @@ MODELS: dict[str, dict[str, Check]] = {
         **_each(_is_text_or_none, "unk_token", "continuing_subword_prefix", "end_of_word_suffix"),
         **_each(_is_flag, "fuse_unk", "byte_fallback", "ignore_merges"),
     },
-    "WordPiece": {"unk_token": _is_text, "continuing_subword_prefix": _is_text, "max_input_chars_per_word": is_size},
+    "WordPiece": {"unk_token": _is_text, "continuing_subword_prefix": _is_text, "max_input_chars_per_word": _is_word},
     "WordLevel": {"unk_token": _is_text},
     "Unigram": {"vocab": lambda value: bool(value) and _are_scored(value), "byte_fallback": _is_flag},
 }
@@ -213,6 +192,7 @@ class TokenizerContent(NamedTuple):
     raw: bytes
     encoding_can_panic: bool  # patterns and normalizers still fail with some texts
     decoding_can_panic: bool
+    patterns: tuple[str, ...]  # its regular expressions
 
 
 @printable_errors()
@@ -246,25 +226,62 @@ def check_tokenizer(raw: bytes) -> TokenizerContent:
     model, added = content.get("model"), content.get("added_tokens") or []
     if not isinstance(model, dict):
         _refuse("model", model, "it must be a JSON object")
+    _check_added(model, added)
+    parts = _check_parts(content, added)
+    # regard neither truncates nor pads, but a library that reads the same file may.
+    if not _is_truncation(truncation := content.get("truncation")):
+        _refuse("truncation", truncation, "it must have a max_length, and a stride below it")
+    if not _is_padding(padding := content.get("padding")):
+        _refuse("padding", padding, f"it must be an object, whose lengths are whole numbers up to {_LARGEST_SIZE:,}")
+    templates = [repeats_in_template(part) for _, part in parts if part["type"] == "TemplateProcessing"]
+    repeats = len(templates) > 1 or max(templates, default=1) > 1
+    can_panic = content.get("normalizer") is not None or bool(_regexes(parts)) or repeats
+    decoders = [(stage, part) for stage, part in parts if stage == "decoder"]
+    return TokenizerContent(raw, can_panic, bool(_regexes(decoders)), _regexes(parts))
+
+
+def _check_added(model: Mapping[str, Any], added: Any) -> None:
+    """Check the tokens of the model and those that were added to it."""
     if not isinstance(added, list) or not all(isinstance(one, dict) for one in added):
         _refuse("added_tokens", added, "it must be a list of tokens")
     _check_ids(model, added)
     _check_model(model)
     for one in added:
         _check_fields("a token of added_tokens", one, _ADDED_TOKEN)
+        check_token_fields(one)
     if (length := sum(len(one["content"]) for one in added)) > _MOST_ADDED:
         _refuse("the length of all added_tokens", length, f"it must be at most {_MOST_ADDED:,} characters")
+
+
+def check_token_fields(token: Mapping[str, Any]) -> None:
+    """Refuse an added token with fields that tokenizers does not know: it prints their names, whatever is in them."""
+    for name in token:
+        if name not in _ADDED_TOKEN and name not in ("id", "__type"):
+            _refuse("a field of an added token", name, f"these are known: id, {', '.join(_ADDED_TOKEN)}")
+
+
+def check_built(tokenizer: Any) -> None:
+    """Check the parts of a tokenizer that another library built, perhaps from other files than a tokenizer.json."""
+    content = {}
+    for stage in KINDS:
+        with suppress(Exception):  # a part that is not of the library: its own code, which no file brings
+            content[stage] = json.loads(getattr(tokenizer, stage).__getstate__())
+    parts = _check_parts(content, [])
+    try_patterns(_regexes(parts))
+
+
+def _check_parts(content: Mapping[str, Any], added: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
+    """Check the parts of a file and what they do together; each with its stage."""
     parts: list[tuple[str, dict[str, Any]]] = []
-    for name in KINDS:
-        _check_part(name, content.get(name), parts)
-        _check_growth(name, [part for where, part in parts if where == name and part["type"] == "Replace"])
-    # regard neither truncates nor pads, but a library that reads the same file may.
-    if not _is_truncation(truncation := content.get("truncation")):
-        _refuse("truncation", truncation, "it must have a max_length, and a stride below it")
-    if not _is_padding(padding := content.get("padding")):
-        _refuse("padding", padding, f"it must be an object, whose lengths are whole numbers up to {_LARGEST_SIZE:,}")
-    patterns = {where for where, part in parts if part["type"] in ("Replace", "Split") and "Regex" in part["pattern"]}
-    return TokenizerContent(raw, content.get("normalizer") is not None or bool(patterns), "decoder" in patterns)
+    for stage in KINDS:
+        _check_part(stage, content.get(stage), parts)
+    check_growth(parts, added)
+    return parts
+
+
+def _regexes(parts: list[tuple[str, dict[str, Any]]]) -> tuple[str, ...]:
+    patterns = [part["pattern"] for _, part in parts if part["type"] in ("Replace", "Split")]
+    return tuple(dict.fromkeys(pattern["Regex"] for pattern in patterns if "Regex" in pattern))
 
 
 def _check_part(where: str, part: Any, parts: list[tuple[str, dict[str, Any]]], depth: int = 1) -> None:
@@ -286,13 +303,6 @@ def _check_part(where: str, part: Any, parts: list[tuple[str, dict[str, Any]]], 
     for item in (*part["single"], *part["pair"]) if kind == "TemplateProcessing" else ():
         if "SpecialToken" in item and (name := item["SpecialToken"]["id"]) not in part["special_tokens"]:
             _refuse("a SpecialToken of TemplateProcessing", name, "special_tokens must have it")
-
-
-def _check_growth(where: str, replacements: list[dict[str, Any]]) -> None:
-    """Every replacement of a sequence works on the result of the one before, so a text can grow exponentially."""
-    replaced = [(len(part["content"]), len(part["pattern"].get("String", "")) or 1) for part in replacements]
-    if math.prod(max(after / before, 1) for after, before in replaced) > _MOST_GROWTH:
-        _refuse(where, replacements[-1], f"replacements may make a text at most {_MOST_GROWTH} times longer")
 
 
 def _refuse(what: str, value: Any, rule: str) -> NoReturn:
@@ -317,6 +327,10 @@ def _check_ids(model: Mapping[str, Any], added: list[dict[str, Any]]) -> None:
         if type(i) is not int or not 0 <= i < largest:
             rule = f"ids of {count:,} tokens must be whole numbers below {largest:,}"
             raise ValueError(f"the id of {readable(token)} is {readable(i)}; {rule}")
+    tokens: dict[int, str] = {}
+    for token, i in ids:
+        if tokens.setdefault(i, token) != token:
+            raise ValueError(f"the id of {readable(tokens[i])} and {readable(token)} is {i}; each must have its own")
 
 
 def _check_model(model: Mapping[str, Any]) -> None:
@@ -332,6 +346,8 @@ def _check_model(model: Mapping[str, Any]) -> None:
         length, most = sum(len(piece) for piece, _ in vocab), _MEAN_PIECE * len(vocab) + _SPARE_PIECES
         if length > most:
             _refuse("the length of all tokens", length, f"so many of them may have at most {most:,} characters")
+        if (longest := max(len(piece) for piece, _ in vocab)) > _LONGEST_PIECE:
+            _refuse("the longest token", longest, f"it must be at most {_LONGEST_PIECE} characters")
         unknown = model.get("unk_id")
         if unknown is not None and (type(unknown) is not int or not 0 <= unknown < len(vocab)):
             _refuse("unk_id", unknown, f"it must be below {len(vocab)}, the number of tokens")

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from regard.gpt.tokenizer.file_checks import TokenizerContent, check_tokenizer, check_tokenizer_file, not_a_tokenizer
+from regard.gpt.tokenizer.patterns import try_patterns
 from regard.support.arguments import check_whole
 from regard.support.files import atomically
 from regard.support.printable import printable_errors, readable
@@ -225,6 +226,7 @@ def _built(content: TokenizerContent) -> Tokenizer:
     from tokenizers import Tokenizer as Inner
 
     with panics_refused("tokenizers cannot read it", hold_stderr=True):
+        try_patterns(content.patterns)
         tokenizer = Tokenizer(Inner.from_buffer(content.raw))
         tokenizer._encoding_can_panic = content.encoding_can_panic
         tokenizer._decoding_can_panic = content.decoding_can_panic
