@@ -14,7 +14,16 @@ from regard.attention.formula import IN_STEPS, attend_in_steps
 from regard.attention.masks import Mask, Parts
 from regard.attention.numerics import may_branch_on
 from regard.attention.observers import Route, observed
-from regard.attention.routes import BANDED, FUSED, FUSED_CAUSAL, FUSED_CAUSAL_KEYS, FUSED_KEYS, TILED, attend_in_tiles
+from regard.attention.routes import (
+    BANDED,
+    FUSED,
+    FUSED_CAUSAL,
+    FUSED_CAUSAL_KEYS,
+    FUSED_KEYS,
+    TILED,
+    attend_in_tiles,
+    largest_score,
+)
 from regard.steps import tracing
 from regard.support.arguments import is_exporting
 
@@ -47,7 +56,7 @@ def attend(
     route = _choose(call, parts)
     with observed(call, route) as edit:
         context = route.run(call, parts)
-        context = _without_leaked_nan(call, context) if route.leaks_nan else context
+        context = _with_nan_of_formula(call, parts, route, context)
     return context if edit is None else edit.context(context)
 
 
@@ -92,15 +101,36 @@ def _parts(call: Call) -> Parts:
     return parts
 
 
-def _without_leaked_nan(call: Call, context: Tensor) -> Tensor:
-    """Undo what a kernel's 0 × NaN does to rows that may not see the NaN.
+def _with_nan_of_formula(call: Call, parts: Parts, route: Route, context: Tensor) -> Tensor:
+    """A NaN in exactly the rows that have one by the formula, whatever the kernel made of it.
 
-    Fused kernels multiply hidden values by 0, so a NaN or infinity among them reaches rows it is hidden from. On the
-    CPU one sum over the context shows it; then the formula runs in tiles, and only rows that see the NaN become NaN.
+    Fused kernels multiply hidden values by 0, so a NaN or infinity among them reaches rows it is hidden from; and
+    torch's kernel for CPUs takes a row whose scores are all NaN for one that sees nothing, and gives 0. A sum over the
+    context shows the first, one channel of it the second. Then the formula runs in tiles.
     """
-    if context.device.type != "cpu" or not may_branch_on(context):
+    if context.device.type != "cpu" or context.numel() == 0 or route is IN_STEPS:
         return context
-    if math.isfinite(context.detach().sum(dtype=torch.promote_types(context.dtype, torch.float32)).item()):
+    if not may_branch_on(context):
+        sees_first = parts.keys is None and parts.rest is None and parts.window is None and call.alibi is None
+        return _without_lost_nan(call, context) if sees_first else context
+    found = context.detach()
+    leaked = route.leaks_nan and not _is_finite(found.sum(dtype=torch.promote_types(found.dtype, torch.float32)))
+    if not leaked and (found.select(-1, 0).all().item() or _is_finite(largest_score(*call.qkv[:2]).sum())):
         return context
     B, H, _, _ = call.sizes
     return attend_in_tiles(call, lambda q, k, v, **tile: attend_in_steps(q, k, v, **tile)[0], copies=B * H)
+
+
+def _is_finite(number: Tensor) -> bool:
+    return math.isfinite(number.item())
+
+
+def _without_lost_nan(call: Call, context: Tensor) -> Tensor:
+    """The same without a branch, for graphs and transforms, where every query sees the first key.
+
+    A row in which all scores are NaN or infinite has such a score with the first key.
+    """
+    q, k, _ = call.qkv
+    first = k[:, :, :1].repeat_interleave(q.shape[1] // k.shape[1], dim=1)
+    is_lost = ~(q * first).sum(-1, keepdim=True).isfinite() & (context == 0).all(-1, keepdim=True)
+    return context.masked_fill(is_lost, math.nan)

@@ -103,9 +103,15 @@ class Rotary:
         self, positions: Int[Tensor, "..."], width: int, dtype: torch.dtype = torch.float32
     ) -> tuple[Float[Tensor, "... pairs"], Float[Tensor, "... pairs"]]:
         """Cosine and sine of the angle that each pair of channels turns by, at each position."""
-        waves = _waves(width, self.base, positions.device, dtype)
-        angles = positions.to(dtype)[..., None] * (waves if self.stretch is None else self.stretch.slowed(waves))
+        angles = positions.to(dtype)[..., None] * self.waves(width, positions.device, dtype)
         return angles.cos(), angles.sin()
+
+    def waves(
+        self, width: int, device: torch.device | str | None = None, dtype: torch.dtype = torch.float32
+    ) -> Float[Tensor, "pairs"]:
+        """The angle that each pair of channels turns by from one position to the next."""
+        waves = _waves(width, self.base, device, dtype)
+        return waves if self.stretch is None else self.stretch.slowed(waves)
 
     def __repr__(self) -> str:
         more = "" if self.stretch is None else f", stretch={self.stretch}"

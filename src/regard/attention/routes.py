@@ -73,11 +73,17 @@ def _hiding_value(q: Tensor, k: Tensor, scale: float) -> Float[Tensor, "B 1 1 1"
     """
     if 0 in (q.shape[1], q.shape[3]):  # nothing has no largest number
         return q.new_ones(q.shape[0], 1, 1, 1)
-    wide = torch.float64 if q.dtype is torch.float64 else torch.float32
-    largest: list[Tensor] = [torch.linalg.vector_norm(t, math.inf, (1, 2, 3), keepdim=True, dtype=wide) for t in (q, k)]
-    products = q.shape[-1] * (largest[0] * largest[1]).nan_to_num(nan=0.0, posinf=0.0)
+    products = largest_score(q, k).nan_to_num(nan=0.0, posinf=0.0)
     high = products.clamp(1e9 / (4 * scale), 1e37).div(2).sqrt()  # 8 · high² = 4 · products
     return high.clamp(max=60_000.0) if q.dtype is torch.float16 else high
+
+
+@torch.no_grad()
+def largest_score(q: Tensor, k: Tensor) -> Float[Tensor, "B 1 1 1"]:
+    """What no score of a text can exceed, before the scale; NaN or infinite where an input is, or a product may be."""
+    wide = torch.float64 if q.dtype is torch.float64 else torch.float32
+    largest: list[Tensor] = [torch.linalg.vector_norm(t, math.inf, (1, 2, 3), keepdim=True, dtype=wide) for t in (q, k)]
+    return q.shape[-1] * (largest[0] * largest[1])
 
 
 def _banded(call: Call, parts: Parts) -> Tensor:

@@ -343,6 +343,16 @@ def test_scores_that_are_nan_are_an_error():
         ours.generate([5], 3)
 
 
+@pytest.mark.parametrize("weights", ["W_query", "W_key", "W_value"])
+@pytest.mark.parametrize("prompt", [[5], [5, 6, 7]])
+def test_a_nan_in_one_projection_reaches_the_scores(weights, prompt):
+    ours = GPT(GPTConfig(vocab_size=11, context_length=7, num_layers=2, d_model=4, num_heads=1))
+    with torch.no_grad():
+        getattr(ours.blocks[0].attention, weights).weight[3, 2] = math.nan
+    with pytest.raises(ValueError, match="the model's scores after the prompt are NaN or infinite; are its weights"):
+        ours.generate(prompt, 3)
+
+
 @says_it_ourselves
 @pytest.mark.parametrize(
     "options, message",

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from regard import attend_in_steps
 from regard.attention.positions import Rotary
 
 if os.environ.get("TRITON_INTERPRET") != "1":
@@ -91,3 +92,19 @@ def test_a_window_may_begin_anywhere_in_a_block(window):
 @pytest.mark.parametrize("H, Hkv", [(3, 3), (4, 2)])
 def test_queries_and_keys_are_rotated_by_their_position_in_the_row(H, Hkv, rotary):
     check(2, H, Hkv, 29, [0, 11], rotary=rotary)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("place", ["query", "new key", "old key", "new value"])
+@pytest.mark.parametrize("slot, splits", [(0, 1), (5, 1), (41, 3)])
+@pytest.mark.parametrize("H, Hkv", [(3, 3), (4, 2)])
+def test_a_nan_or_infinity_is_what_it_is_in_the_formula(H, Hkv, slot, splits, place, bad):
+    qkv = torch.randn(2, (H + 2 * Hkv) * D)
+    keys, values = torch.randn(2, 2, Hkv, CAPACITY, D)
+    {"query": qkv[0, :D], "new key": qkv[0, H * D : H * D + 1], "old key": keys[0, 0, 0], "new value": qkv[0, -D:]}[
+        place
+    ].fill_(bad)
+    found = run(qkv, keys, values, slot, [0, 0], H=H, splits=splits)
+    q, k, v = qkv.view(2, -1, 1, D).split([H, Hkv, Hkv], dim=1)
+    keys, values = torch.cat([keys[:, :, :slot], k], dim=2), torch.cat([values[:, :, :slot], v], dim=2)
+    torch.testing.assert_close(found, attend_in_steps(q, keys, values)[0].flatten(1), equal_nan=True)

@@ -32,6 +32,13 @@ def pieces_of(pieces, *stop, reason="length"):
     return [text.append(i) for i in range(len(pieces))] + [text.finish(reason)], text.reason
 
 
+@pytest.mark.parametrize("stop", [11, -1, [3, 70_000]])
+def test_a_stop_token_outside_the_vocabulary_would_never_stop_a_text(stop):
+    with pytest.raises(ValueError, match=r"stop has token id .*, which is not among this model's 11 \(0 to 10\)"):
+        StopConditions.read(stop, (), False, vocab_size=11)
+    assert StopConditions.read([0, 10], (), False, vocab_size=11).tokens == {0, 10}
+
+
 def test_the_end_token_ends_a_text_and_is_no_part_of_it():
     text = GeneratedText(StopConditions(ends=(0,)), BYTES)
     assert "".join(text.append(i) for i in [*BYTES.encode("ab"), 0, *BYTES.encode("c")]) == "ab"

@@ -182,7 +182,7 @@ def test_the_settings_of_a_run_are_recipe_model_data_and_tokenizer_as_json():
     options = FitOptions(out="run", steps=5, batch=3, learning_rate=1e-3, context_length=7, keep=1)
     settings = run_settings(options, small(), Tokens.of(COUNTING))
     assert settings == json.loads(json.dumps(settings))
-    assert settings.keys() == options.recipe().keys() | {"config", "data", "tokenizer"}
+    assert settings.keys() == options.recipe().keys() | {"config", "data", "tokenizer", "threads"}
     assert settings["data"]["tokens"] == 600
     assert settings["config"]["d_model"] == 8
     assert settings["betas"] == [0.9, 0.95]
@@ -242,3 +242,14 @@ def test_only_2d_parameters_decay():
     assert {p.dim() for p in decays["params"]} == {2}
     assert {p.dim() for p in stays["params"]} == {1}
     assert len(decays["params"]) + len(stays["params"]) == len(list(model.parameters()))
+
+
+def test_ctrl_c_says_at_once_that_the_run_stops_after_this_step(capfd):
+    with stop_requested(shown=True) as stop:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop()
+        assert "stopping after this step, with a checkpoint; once more stops at once" in capfd.readouterr().err
+    with stop_requested() as stop:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop()
+    assert capfd.readouterr().err == ""

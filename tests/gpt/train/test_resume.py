@@ -160,9 +160,49 @@ def test_the_best_model_of_an_earlier_run_is_not_taken_for_that_of_a_new_one(tmp
     train(tmp_path, model=small(seed=2))
     for path in state.checkpoints(tmp_path):
         path.unlink()
+    state.clear(tmp_path)  # as resume=False does
     killed(tmp_path, stop=4, evaluate_every=6)  # before its first evaluation
     with pytest.warns(UserWarning, match="best and model in .* cannot be checked: hashes.json has no hashes of them"):
         assert train(tmp_path).best == unbroken.best
+
+
+def test_a_finished_run_without_its_checkpoints_is_not_replaced(tmp_path):
+    train(tmp_path)
+    for path in state.checkpoints(tmp_path):
+        path.unlink()
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(ValueError, match=r"model and .*best and .*log\.jsonl are of a run whose checkpoints are gone"):
+        train(tmp_path, model=small(seed=2))
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_the_log_of_a_run_that_ended_before_its_first_checkpoint_is_said_to_be_replaced(tmp_path):
+    (tmp_path / "log.jsonl").write_text('{"step": 1, "loss": 3.0}\n')
+    with pytest.warns(
+        UserWarning, match="has the log of a run that ended before its first checkpoint; this run begins"
+    ):
+        assert train(tmp_path).log()[0]["loss"] != 3.0
+
+
+def test_other_windows_would_make_another_best_loss(tmp_path):
+    train(tmp_path)
+    with pytest.raises(ValueError, match="evaluate_windows was 64 and is 3"):
+        train(tmp_path, evaluate_windows=3)
+
+
+def test_another_number_of_threads_is_said(tmp_path, monkeypatch):
+    train(tmp_path)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 97)
+    with pytest.warns(UserWarning, match=r"torch had \d+ threads and has 97: the last digits of losses may differ"):
+        train(tmp_path)
+
+
+def test_what_safetensors_left_when_a_run_was_killed_is_removed(tmp_path):
+    train(tmp_path)
+    for left in (tmp_path / ".tmpAb3dE9", tmp_path / "model" / ".tmpZ00000"):
+        left.write_bytes(b"half of a checkpoint")
+    train(tmp_path)
+    assert not list(tmp_path.rglob(".tmp*"))
 
 
 def test_a_changed_file_of_the_model_is_written_again(tmp_path):

@@ -91,7 +91,7 @@ def test_where_no_checkpoint_is_intact_each_is_named(tmp_path):
     with pytest.raises(
         ValueError,
         match=r"no checkpoint in .* is intact: checkpoint-00000006.safetensors is damaged: .*; checkpoint-00000005"
-        r".safetensors is damaged: .*\. Restore one from a copy, or start over \(--fresh, resume=False\)",
+        r".safetensors is damaged: .*\. Restore one from a copy, or start over \(resume=False\)",
     ):
         state.newest(tmp_path)
 

@@ -148,7 +148,7 @@ def decoder_for(
 def generate(model: GPT, prompt: Any, options: GenerateOptions) -> Any:
     """Continue one prompt or several; see GPT.generate."""
     prompts = read_prompts(prompt, options.mask, model.config, model.tokenizer)
-    stops = StopConditions.read(options.stop, model.config.ends, prompts.is_text)
+    stops = StopConditions.read(options.stop, model.config.ends, prompts.is_text, model.config.vocab_size)
     rows = [row for row in prompts.rows for _ in range(options.samples or 1)]
     texts = [GeneratedText(stops, model.tokenizer if prompts.is_text else None) for _ in rows]
     options = replace(options, seed=a_seed(options.seed))
@@ -190,7 +190,7 @@ class GenerationStream:
         prompts = read_prompts(prompt, None, model.config, model.tokenizer)
         if (count := len(prompts.rows)) != 1:
             raise ValueError(f"a stream is one text, but here are {count} prompts; use generate() for several")
-        stops = StopConditions.read(options.stop, model.config.ends, prompts.is_text)
+        stops = StopConditions.read(options.stop, model.config.ends, prompts.is_text, model.config.vocab_size)
         self.seconds, self.seed = 0.0, a_seed(options.seed)
         self._text = GeneratedText(stops, model.tokenizer if prompts.is_text else None)
         self._is_text = prompts.is_text

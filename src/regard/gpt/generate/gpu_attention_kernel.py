@@ -87,6 +87,13 @@ def _column(t, G: tl.constexpr):
 
 
 @triton.jit
+def _mean(context, total, top, G: tl.constexpr):
+    """The weighted mean of values: NaN where no score is finite, as a lone NaN, or the largest is infinite."""
+    total = tl.where(tl.abs(top) < float("inf"), total, float("nan"))
+    return context / _column(total, G)
+
+
+@triton.jit
 def attend_one(
     QKV, Keys, Values, Slot, Start, QNorm, KNorm, Cos, Sin, Parts, Tops, Sums, Arrived, Out,
     capacity, window, scale, eps,
@@ -143,7 +150,7 @@ def attend_one(
     active = tl.maximum(tl.minimum(SPLITS, blocks), 1)
     if active == 1:
         if part == 0:
-            tl.store(out, context / _column(total, G), mask=rows)
+            tl.store(out, _mean(context, total, top, G), mask=rows)
     elif part < active:
         lane = 0 if G == 1 else g
         here = tl.program_id(0) * SPLITS
@@ -163,5 +170,5 @@ def attend_one(
                 total = total * shrink + part_sum * grow
                 context = context * _column(shrink, G) + part_context * _column(grow, G)
                 top = new
-            tl.store(out, context / _column(total, G), mask=rows)
+            tl.store(out, _mean(context, total, top, G), mask=rows)
             tl.store(Arrived + tl.program_id(0), 0)

@@ -134,6 +134,14 @@ def _are_ids(values: object) -> bool:
     return isinstance(values, (list, tuple)) and all(isinstance(i, int) and not isinstance(i, bool) for i in values)
 
 
+def _check_stop_tokens(tokens: frozenset[int], vocab_size: int | None) -> None:
+    """Stop tokens must be in the vocabulary, where its size is known."""
+    outside = [] if vocab_size is None else [i for i in sorted(tokens) if not 0 <= i < vocab_size]
+    if vocab_size is not None and outside:
+        known = f"this model's {vocab_size} (0 to {vocab_size - 1})"
+        raise ValueError(f"stop has token id {outside[0]}, which is not among {known}; it would never stop a text")
+
+
 @dataclass(frozen=True)
 class StopConditions:
     """What ends a text: the model's end tokens (`ends`), stop tokens or stop strings."""
@@ -143,7 +151,7 @@ class StopConditions:
     strings: tuple[str, ...] = ()
 
     @staticmethod
-    def read(stop: Any, ends: tuple[int, ...], is_text: bool) -> StopConditions:
+    def read(stop: Any, ends: tuple[int, ...], is_text: bool, vocab_size: int | None = None) -> StopConditions:
         r"""From a string, a token id, or several of either.
 
         >>> StopConditions.read("\n\n", ends=(0,), is_text=True).strings
@@ -156,6 +164,7 @@ class StopConditions:
         tokens = frozenset(i for i in several if _are_ids([i]))
         if len(strings) not in (0, len(several)) or (not strings and not all(i in tokens for i in several)):
             raise ValueError(f"stop ({stop!r}) must be a string, a token id, or several of one kind")
+        _check_stop_tokens(tokens, vocab_size)
         if "" in strings:
             raise ValueError("stop holds an empty string, which every text begins with; leave it out")
         if strings and not is_text:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,6 +34,7 @@ from regard.gpt.train.state import BEST, MODEL
 from regard.gpt.train.tokens import Tokens
 
 SAMPLE_TOKENS = 60
+STOPPING = "\n  stopping after this step, with a checkpoint; once more stops at once\n"
 
 
 class Intervals(NamedTuple):
@@ -136,7 +138,7 @@ class TrainingLoop:
         line = log.last if log is not None else {}
         earlier = line.get("time", 0.0)
         shown = options.progress and self.processes.is_main
-        with ProgressBar(options.steps, self.step, shown) as bar, stop_requested() as stop:
+        with ProgressBar(options.steps, self.step, shown) as bar, stop_requested(shown) as stop:
             since = time.perf_counter()
             while self.step < options.steps:
                 lines = self._train_until_due()
@@ -298,22 +300,30 @@ def adamw(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW:
 
 
 def run_settings(options: FitOptions, model: GPT, tokens: Tokens) -> dict[str, Any]:
-    """Everything that must be the same for a run to resume, as JSON would give it back."""
+    """Everything that must be the same for a run to resume, and the threads, as JSON would give it back."""
     tokenizer = None if model.tokenizer is None else hashlib.sha256(model.tokenizer.to_json().encode()).hexdigest()
     data = {"tokens": len(tokens.ids), "sha256": tokens.sha256}
     settings = {**options.recipe(), "config": asdict(model.config), "data": data, "tokenizer": tokenizer}
+    # A sum over several threads is rounded otherwise; on a GPU they compute nothing.
+    settings["threads"] = torch.get_num_threads() if model.token_embedding.weight.device.type == "cpu" else None
     return dict(json.loads(json.dumps(settings)))
 
 
 @contextmanager
-def stop_requested() -> Iterator[Callable[[], bool]]:
-    """Gives a function that says whether Ctrl-C or SIGTERM has arrived; a second one raises KeyboardInterrupt."""
+def stop_requested(shown: bool = False) -> Iterator[Callable[[], bool]]:
+    """Gives a function that says whether Ctrl-C or SIGTERM has arrived; a second one raises KeyboardInterrupt.
+
+    shown: say at once that the run stops after this step, which can take minutes.
+    """
     requested = threading.Event()
 
     def handle(number: int, frame: Any) -> None:
         if requested.is_set():
             raise KeyboardInterrupt
         requested.set()
+        if shown:
+            with suppress(OSError):  # not by print, which this may have interrupted
+                os.write(2, STOPPING.encode())
 
     is_main = threading.current_thread() is threading.main_thread()  # only it may set handlers
     numbers = (signal.SIGINT, signal.SIGTERM) if is_main else ()

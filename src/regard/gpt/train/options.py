@@ -104,6 +104,7 @@ class Recipe:
     val_fraction: Annotated[
         float, Option("Fraction of the data held out for validation.", fraction("0.01 is usual, 0 is none"))
     ] = 0.01
+    evaluate_windows: Annotated[int, Option("Validation windows per evaluation.", count("none"))] = 64
     repeat: Annotated[
         float, Option("Fraction of rows that repeat a part of their text.", fraction("0 is none, 0.05 is plenty"))
     ] = 0.0
@@ -161,7 +162,6 @@ class FitOptions(Recipe):
     evaluate_every: Annotated[
         int | None, Option("Compute the validation loss every N steps.", count("never"), default_text=_TENTH_OF_RUN)
     ] = None
-    evaluate_windows: Annotated[int, Option("Validation windows per evaluation.", count("none"))] = 64
     checkpoint_every: Annotated[
         int | None, Option("Write a checkpoint every N steps.", count("never"), default_text=_TENTH_OF_RUN)
     ] = None

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from regard.gpt.config import GPTConfig
-from regard.support.argument_names import named
+from regard.support.argument_names import assigned, named
 from regard.support.arguments import name_of
 from regard.support.printable import readable
 
@@ -113,7 +113,7 @@ def check_full_state(model: nn.Module, tensors: dict[str, Tensor], path: Path) -
             )
             raise ValueError(
                 f"{path}: {readable(name)} is {is_now}; this model needs {needed}. Nothing was loaded; resume with the "
-                "model that the run began with, or start over (--fresh, resume=False)"
+                f"model that the run began with, or start over ({assigned('resume', False)})"
             )
 
 

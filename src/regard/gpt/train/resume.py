@@ -16,6 +16,7 @@ from regard.gpt.train.hashes import HASHES, FileHashes, check_types
 from regard.gpt.train.options import RECIPE_DEFAULTS, FitOptions, learning_rate_at
 from regard.gpt.train.processes import check_full_state
 from regard.gpt.train.state import BEST, MODEL, Json
+from regard.support.argument_names import assigned
 
 
 @dataclass
@@ -35,7 +36,7 @@ def find(out: Path, settings: Json, options: FitOptions, model: nn.Module) -> tu
     """
     found = state.newest(out)
     if found is None:
-        return Resumption(), {}
+        return _new_run(out), {}
     checkpoint = found.checkpoint
     lengthened = _check_settings(out, checkpoint, settings, options)
     check_full_state(model, found.tensors, checkpoint.path)
@@ -55,26 +56,46 @@ def find(out: Path, settings: Json, options: FitOptions, model: nn.Module) -> tu
     return result, found.tensors
 
 
+def _new_run(out: Path) -> Resumption:
+    """A run from step 0, unless it would replace what another run has finished."""
+    hashes, log = FileHashes.read(out), out / state.LOG
+    if hashes.recorded(MODEL) and (out / MODEL).is_dir():
+        there = " and ".join(str(path) for path in (out / MODEL, out / BEST, log) if path.exists())
+        raise ValueError(
+            f"{there} are of a run whose checkpoints are gone; a new run would begin at step 0 and replace them. "
+            "Choose another directory, bring a checkpoint back, or start over (--fresh, resume=False)"
+        )
+    begun = log.is_file() and log.stat().st_size > 0
+    note = (
+        f"{out} has the log of a run that ended before its first checkpoint; this run begins at step 0, and a new log"
+    )
+    return Resumption(notes=[note] if begun else [])
+
+
 def _check_settings(out: Path, checkpoint: state.Checkpoint, settings: Json, options: FitOptions) -> list[str]:
     """The settings must be those of the checkpoint, but a finished run may get more steps; the note that says so."""
-    before = {**RECIPE_DEFAULTS, **checkpoint.settings}
+    # Earlier versions did not write how many windows; they are taken to be the same.
+    before = {**RECIPE_DEFAULTS, "evaluate_windows": options.evaluate_windows, **checkpoint.settings}
     steps, warmup, notes = before.get("steps"), before.get("warmup"), list[str]()
     if steps == checkpoint.step < options.steps:
         before["steps"] = options.steps
         if isinstance(warmup, int) and max(warmup, options.warmup) <= checkpoint.step:  # its default grows with steps
             before["warmup"] = options.warmup
-        notes = [
+        notes += [
             f"lengthened from {steps:,} to {options.steps:,} steps: step {steps + 1:,} has a learning rate of "
             f"{learning_rate_at(steps, options):.3g}, that of a run of {options.steps:,} steps, which then falls to "
             f"{options.final_learning_rate:.3g}"
         ]
-    different = state.differences(before, settings)
+    threads, threads_now = before.pop("threads", None), settings["threads"]
+    if None not in (threads, threads_now) and threads != threads_now:
+        notes += [f"torch had {threads} threads and has {threads_now}: the last digits of losses may differ"]
+    different = state.differences(before, {name: one for name, one in settings.items() if name != "threads"})
     if different:
         model = out / MODEL
         fine_tune = f". To train its model further: --model {model}, and another --out" if model.is_dir() else ""
         raise ValueError(
             f"{checkpoint.path} is of another run: {'; '.join(different)}. Use the same options to resume, "
-            f"choose another directory, or start over (--fresh, resume=False){fine_tune}"
+            f"choose another directory, or start over ({assigned('resume', False)}){fine_tune}"
         )
     return notes
 

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from regard.gpt.checkpoint.stored_tensors import read_header
 from regard.gpt.train.hashes import HASHES, check_types, hash_tensors
+from regard.support.argument_names import assigned, named
 from regard.support.files import atomically, write_safetensors
 from regard.support.printable import printable, readable
 
@@ -103,7 +104,7 @@ def newest(out: Path) -> Resumable | None:
         problem = f"{out / LOG} is damaged, or of another run: {damaged[intact]}. Restore it from a copy, or remove it"
         raise ValueError(f"{problem}: the run then resumes from {intact.name}, and the log begins after it")
     if damaged:
-        remedy = "Restore one from a copy, or start over (--fresh, resume=False)"
+        remedy = f"Restore one from a copy, or start over ({assigned('resume', False)})"
         raise ValueError(f"no checkpoint in {out} is intact: {'; '.join(damaged.values())}. {remedy}")
     return None
 
@@ -189,9 +190,14 @@ def clear(out: Path) -> None:
 @contextmanager
 def locked(out: Path) -> Iterator[None]:
     """Lock a run's directory, and remove the temporary files of a killed run."""
-    out.mkdir(parents=True, exist_ok=True)
-    check_types(out, [*FILES, *(path.name for path in checkpoints(out))])
-    with (out / LOCK).open("a+") as file:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        check_types(out, [*FILES, *(path.name for path in checkpoints(out))])
+        lock = (out / LOCK).open("a+")
+    except OSError as error:
+        place = f"{named('out', out)} cannot be written: {error.strerror or error}"
+        raise ValueError(f"{place}; choose another directory, where you may write") from None
+    with lock as file:
         try:
             import fcntl
 
@@ -202,8 +208,9 @@ def locked(out: Path) -> Iterator[None]:
             remedy = "wait for it, stop it, or choose another directory"
             raise ValueError(f"another run is at work in {out}; {remedy}") from None
         for directory in (out, out / MODEL, out / BEST):
-            for temporary in directory.glob(".*.partial"):
-                temporary.unlink(missing_ok=True)
+            for pattern in (".*.partial", ".tmp??????"):  # ours, and what safetensors writes before it renames
+                for temporary in directory.glob(pattern):
+                    temporary.unlink(missing_ok=True)
         yield
 
 
