@@ -32,14 +32,18 @@ STATUSES = {"right": "✓", "wrong": "✗", "unchecked": "?"}
 
 
 def layers(part: str, folder: Path = FOLDER) -> Iterator[tuple[dict[str, Any], str]]:
-    """What is expected of each layer of a part, and its text."""
+    """What is expected of each layer of a part, and its text: its own, or that of a right layer (`of`) with `edits`."""
     sources: dict[str, str] = {}
-    for one in ("\n" + (folder / f"{part}.txt").read_text(encoding="utf-8")).split("\n==== ")[1:]:
-        name, _, source = one.partition("\n")
-        sources[name] = source + "\n"
+    for text in {folder / "right.txt", folder / f"{part}.txt"}:
+        for one in ("\n" + (text.read_text(encoding="utf-8") if text.exists() else "")).split("\n==== ")[1:]:
+            name, _, source = one.partition("\n")
+            sources[name] = source + "\n"
     for line in (folder / f"{part}.jsonl").read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
-        yield row, sources[row["file"]]
+        source = sources[row.get("of", row["file"])]
+        for old, new in row.get("edits", ()):
+            source = source.replace(old, new)
+        yield row, source
 
 
 def verdict_on(row: dict[str, Any], source: str, folder: Path, worker: Worker) -> dict[str, Any]:

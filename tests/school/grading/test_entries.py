@@ -79,6 +79,12 @@ def test_of_several_files_the_one_that_defines_attention_is_found(tmp_path, text
     assert opened(tmp_path / "a", "train.py") == (True, "train.py", SOURCE)
 
 
+def test_attention_in_a_package_is_found_below_a_file_that_only_uses_it(tmp_path):
+    make(tmp_path, "a/layers/attention.py", text="class SelfAttention:\n    pass\n")
+    make(tmp_path, "a/tests/test_layers.py", text="def test_attention():\n    pass\n")
+    assert opened(make(tmp_path, "a/main.py")) == (True, "layers/attention.py", "class SelfAttention:\n    pass\n")
+
+
 def test_a_file_in_capitals_is_run_as_python(tmp_path):
     assert opened(make(tmp_path, "b.PY")) == (False, None, SOURCE)
 

@@ -120,6 +120,11 @@ def test_somebody_who_handed_in_nothing_can_get_points_by_hand(tmp_path):
     assert [(missing.student, missing.points) for missing in one.missing()] == [("ben", 20.0)]
 
 
+def test_extra_credit_is_said_to_be_that(tmp_path):
+    text = "student,points,reason,task,extra\nana,9,a proof,A,Yes\n"
+    assert book(tmp_path, overrides=text).enter(GRADE, "ana.py", 0.0).points == 21.0
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -128,6 +133,12 @@ def test_somebody_who_handed_in_nothing_can_get_points_by_hand(tmp_path):
         ("student,points,reason\nana,many,x\n", r"line 2: points \(many\) must be a number of at least 0"),
         ("student,points,reason\nana,-1,x\n", r"line 2: points \(-1\) must be a number of at least 0"),
         ("student,points,reason\nana,3,\n", r"line 2: ana has no reason; say why the points were changed"),
+        (
+            "student,points,reason,task\nana,8.5,x,A\n",
+            r"ana gets 8\.5 points for A, which has 8; give at most 8, or write yes into a column extra",
+        ),
+        ("student,points,reason\nana,21,x\n", r"ana gets 21 points for everything, which has 20; give at most 20"),
+        ("student,points,reason,extra\nana,21,x,maybe\n", r"line 2: extra \(maybe\) must be yes or no"),
         ("student,points\nana,3\n", r"must name the columns student, points, reason; reason is missing"),
         ("student,points,reason\nana\n", r"line 2: student, points, reason must all be there"),
     ],

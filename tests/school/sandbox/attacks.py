@@ -69,6 +69,31 @@ ATTACKS = [
     "threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()"),
     attack("a thread that stays", "finished", "import threading, time; threading.Thread(target=time.sleep, "
     "args=(1000,)).start()"),
+    attack(
+        "a thousand threads of little memory",
+        "too many threads",
+        """
+        import threading, time
+        threading.stack_size(1 << 15)
+        try:
+            for _ in range(1000): threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
+        except RuntimeError: pass
+        print(threading.active_count(), flush=True)
+        time.sleep(1000)
+        """,
+    ),
+    attack(
+        "a storm of sync",
+        "finished",
+        """
+        import ctypes, os, platform
+        c = ctypes.CDLL(None, use_errno=True)
+        for _ in range(1000):
+            os.sync()
+            assert c.syncfs(0) == -1 and ctypes.get_errno() == 1
+        if platform.machine() == "x86_64": assert c.syscall(162) == -1
+        """,
+    ),
     # Memory
     attack("a list without end", "out of memory", "x = []\nwhile True: x.append(bytes(10**6))"),
     attack("a list of small things", "out of memory", "x = []\nwhile True: x.extend([[]] * 10**6)"),

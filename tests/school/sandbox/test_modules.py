@@ -66,3 +66,23 @@ def test_the_text_is_what_inspect_reads(tmp_path):
     module = loaded(tmp_path / "main.ipynb", "def f():\n    return 3\n")
     (tmp_path / "main.ipynb").write_text("{}")
     assert inspect.getsource(module.f) == "def f():\n    return 3\n"
+
+
+def test_packages_of_an_environment_beside_the_file_are_no_neighbours(tmp_path):
+    package = tmp_path / ".venv" / "lib" / "installed_file"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("from installed_file.part import x\n")
+    (package / "part.py").write_text("x = __loader__.__class__.__name__\n")
+    sys.path.append(str(package.parent))
+    try:
+        assert loaded(tmp_path / "main.py", "from installed_file import x").x == "SourceFileLoader"
+        assert "installed_file.part" in sys.modules  # others may hold on to it
+    finally:
+        sys.path.pop()
+        del sys.modules["installed_file"], sys.modules["installed_file.part"]
+
+
+def test_packages_beside_the_file_are_neighbours_with_all_that_is_in_them(tmp_path):
+    (tmp_path / "own_file").mkdir()
+    (tmp_path / "own_file" / "part.py").write_text("x = __loader__.__class__.__name__\n")
+    assert loaded(tmp_path / "main.py", "from own_file.part import x").x == "_Loader"

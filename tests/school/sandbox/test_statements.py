@@ -154,3 +154,12 @@ def test_another_thread_has_no_time_limit():
     thread.start()
     thread.join()
     assert done == [4999950000]
+
+
+def test_an_import_is_not_ended_half_way(tmp_path, monkeypatch):
+    """A package that is there in part fails wherever it is used."""
+    (tmp_path / "slow_package.py").write_text("import time\ntime.sleep(0.2)\nwhole = True\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with time_limit(0.02):
+        import slow_package
+    assert slow_package.whole

@@ -31,7 +31,8 @@ from school.sandbox.attacks import ATTACKS, BY_NAME, DRIVER, aim, variants, with
 PACKAGE = Path(regard.__file__).parent
 LARGEST = 10 * MiB  # of a file that is compared byte by byte
 # The words that an outcome may have.
-WORDS = {"finished", "failed", "ended early", "out of time", "out of memory", "killed", "wrote too much", "malformed"}
+WORDS = {"finished", "failed", "ended early", "out of time", "out of memory", "killed", "malformed"}
+WORDS |= {"wrote too much", "too many threads"}
 
 
 def states(folder: Path) -> dict[str, object]:

@@ -26,7 +26,14 @@ from regard.school.check.explain.lines_not_run import lines_not_run
 from regard.school.check.explain.mechanisms import announced, other_mechanism, without_comparison
 from regard.school.check.explain.plainness import beyond_the_formula, doubt_on_call, extra, unknown_pattern
 from regard.school.check.explain.run_findings import wrong_parts
-from regard.school.check.learner_code.subject import InsideSubject, LocalSubject, NotHere, Subject, is_function
+from regard.school.check.learner_code.subject import (
+    InsideSubject,
+    LocalSubject,
+    NotHere,
+    Subject,
+    is_function,
+    never_passed,
+)
 from regard.school.check.learner_code.text_hints import is_batch_first, is_tokens_first, says_tokens_first, small_kind
 from regard.school.check.request import IN_PYTHON, Request
 from regard.school.check.verdict import Verdict, with_code
@@ -79,13 +86,16 @@ def check_subject(subject: Subject, request: Request) -> Verdict:
         with limit_threads(1):  # much quicker for small tensors
             wiring = None if is_function(subject) else check_wiring(subject, request)
             inside = wiring.attention if wiring is not None else None
-            verdict = _check_attention(subject if inside is None else InsideSubject(subject, inside), request)
+            judged = subject if inside is None else InsideSubject(subject, inside)
+            verdict = _check_attention(judged, request)
     except NotHere as missing:
         return Verdict(subject.described["name"], "", file=subject.file, problem=f"it needs {missing}")
     if wiring is not None:
         _add_wiring(verdict, wiring)
     if verdict.is_right and (never := lines_not_run(subject.source, subject.ran)):
         verdict.not_checked.append(never)
+    if verdict.is_right and (names := never_passed(judged)):
+        verdict.not_checked.append(f"{', '.join(names)}: no experiment passed {'it' if len(names) == 1 else 'them'}")
     verdict.file = subject.file
     verdict.findings = with_code(verdict.findings, subject.source)
     return verdict
@@ -175,12 +185,16 @@ def _explained(result: Experiment, verdict: Verdict) -> Verdict:
     if result.is_explained:
         return _with_behaviours(result, verdict)
     verdict.findings = findings.shown_by_code(result) or wrong_parts(result) or explain_unknown(result)
-    if not verdict.findings:
-        unknown = findings.unknown_difference(result)
-        other = other_mechanism(result.subject.source, verdict.name, result.seen)
-        verdict.problem = f"another mechanism: {other}; not checked" if other else ""
-        verdict.problem = verdict.problem or beyond_the_formula(result, unknown) or unknown_pattern(result, unknown)
-        verdict.findings = [] if verdict.problem else [unknown]
+    return verdict if verdict.findings else _unexplained(result, verdict)
+
+
+def _unexplained(result: Experiment, verdict: Verdict) -> Verdict:
+    """The verdict where nothing explains the difference: another mechanism, a guess, or an unknown mistake."""
+    unknown = findings.unknown_difference(result)
+    other = other_mechanism(result.subject.source, verdict.name, result.seen)
+    verdict.problem = f"another mechanism: {other}; not checked" if other else ""
+    verdict.problem = verdict.problem or beyond_the_formula(result, unknown) or unknown_pattern(result, unknown)
+    verdict.findings = [] if verdict.problem else [unknown]
     return verdict
 
 

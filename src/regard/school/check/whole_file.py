@@ -78,6 +78,9 @@ def _judged(subject: Subject, request: Request) -> Verdict:
     is_switched = re.search(r"\btraining\b", own_text(subject.source, subject.described["name"]))
     if verdict.is_right and subject.described.get("is_plain") and is_switched:
         verdict.problem = "it has a dropout of its own, which no check knows; without it, it is right"
+    own = own_text(subject.source, subject.described["name"])
+    if verdict.is_right and subject.described.get("is_plain") and re.search(r"def \w*backward\w*\(", own):
+        verdict.problem = "it computes gradients by itself, which no check knows; without them, it is right"
     return verdict
 
 

@@ -92,20 +92,24 @@ def _file_of(path: Path, wanted: str) -> Path:
 
 
 def _file_in(folder: Path, wanted: str, shown: str) -> Path:
-    """The Python file or notebook of a folder, as high up as there is any; else its one .zip.
+    """The Python file or notebook of a folder: that which defines attention, as high up as there is any; else its .zip.
 
-    Of several that lie beside each other, it is the one that defines attention.
+    main.py beside package/attention.py is not the one. Where none defines attention, it is that which is highest up.
     """
-    level, zips, count = [folder], list[Path](), 0
+    level, zips, count, first = [folder], list[Path](), 0, list[Path]()
     while level:
         entries = [(one, _mode(one)) for here in level for one in _listed(here, shown)]
         if (count := count + len(entries)) > MOST_FILES:
             raise ValueError(f"{shown} has more than {MOST_FILES} files; hand in the Python file alone")
         files = [path for path, mode in entries if stat.S_ISREG(mode)]
-        if found := [path for path in files if _is_wanted(path, folder, wanted)]:
-            return _only(found if wanted else _with_attention(found), shown)
+        found = [path for path in files if _is_wanted(path, folder, wanted)]
+        if best := found if wanted else list(filter(_defines_attention, found)):
+            return best[0] if len(best) == 1 else _only(found, shown)
+        first = first or found
         zips += [path for path in files if path.suffix.lower() == ".zip"]
         level = [path for path, mode in entries if stat.S_ISDIR(mode)]
+    if first:
+        return _only(first, shown)
     if len(zips) == 1:
         return zips[0]
     raise ValueError(f"{shown} has no {wanted or 'Python file and no notebook'}; hand in a .py or .ipynb file")
@@ -117,12 +121,9 @@ def _is_wanted(path: Path, folder: Path, wanted: str) -> bool:
     return path.suffix.lower() in SOURCES
 
 
-def _with_attention(found: list[Path]) -> list[Path]:
-    """Of several files, the one with a class or function that is named attention; all of them where that is not one."""
-    if len(found) == 1:
-        return found
-    defining = [one for one in found if any(map(is_named_attention, _defined(one)))]
-    return defining if len(defining) == 1 else found
+def _defines_attention(file: Path) -> bool:
+    """Has it a class or function that is named attention, and is no test of one?"""
+    return any(is_named_attention(name) for name in _defined(file) if not name.lower().startswith("test"))
 
 
 def _defined(file: Path) -> list[str]:

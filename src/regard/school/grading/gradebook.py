@@ -50,6 +50,7 @@ class HandMadeGrade:
     points: float | int
     reason: str
     task: str = ""
+    is_extra: bool = False  # may it be more than there is to reach?
 
 
 class Gradebook:
@@ -70,6 +71,13 @@ class Gradebook:
                 raise ValueError(f"{self.rules.overrides}: {one.student} is no submission and not in the roster")
             if one.task and one.task not in titles:
                 raise ValueError(f"{self.rules.overrides}: {one.task} is no task; the key has {', '.join(titles)}")
+            most = sum(_nothing(task).of for task in key.each if one.task in ("", task.called))
+            if key.has_points and one.points > most and not one.is_extra:
+                raise ValueError(
+                    f"{self.rules.overrides}: {one.student} gets {points_text(one.points)} points for "
+                    f"{one.task or 'everything'}, which has {points_text(most)}; give at most {points_text(most)}, "
+                    "or write yes into a column extra where it is extra credit"
+                )
 
     def enter(self, grade: Grade, name: str, handed_in: float | int | None) -> Grade:
         """The grade with its student and its points; name and handed_in: of the submission, the latter as time.time."""
@@ -204,7 +212,10 @@ def read_overrides(path: Path) -> list[HandMadeGrade]:
             raise ValueError(f"{path}, line {line}: points ({one['points']}) must be a number of at least 0")
         if not one["reason"]:
             raise ValueError(f"{path}, line {line}: {one['student']} has no reason; say why the points were changed")
-        result.append(HandMadeGrade(one["student"], points, clean(one["reason"]), one.get("task", "")))
+        if (extra := one.get("extra", "").casefold()) not in ("", "yes", "no"):
+            raise ValueError(f"{path}, line {line}: extra ({one['extra']}) must be yes or no")
+        reason, task = clean(one["reason"]), one.get("task", "")
+        result.append(HandMadeGrade(one["student"], points, reason, task, extra == "yes"))
     return result
 
 

@@ -27,6 +27,7 @@ class RunLimits:
     folder_bytes: int = 64 * MiB  # of all files together, measured a few times a second
     folder_entries: int = 1000
     open_files: int = 64
+    threads: int = 200  # at a time, counted a few times a second
     output_bytes: int = MiB  # stdout and stderr together
     result_bytes: int = 64 * MiB
 

@@ -64,8 +64,9 @@ class Neighbours(MetaPathFinder):
     def owns(self, module: ModuleType) -> bool:
         """Is a module, or a package, in one of the two folders, and not the file itself?"""
         places = [getattr(module, "__file__", None) or "", *getattr(module, "__path__", ())]
+        name = getattr(module, "__name__", "")
         return self.file not in places and any(
-            one.startswith((self.folder + os.sep, self.root + os.sep)) for one in places
+            self._is_beside(name, one + end) for one in places for end in ("", os.sep)
         )
 
     def find_spec(self, name: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:
@@ -73,10 +74,18 @@ class Neighbours(MetaPathFinder):
         spec = PathFinder.find_spec(name, [self.folder] if path is None else path)
         if spec is None or not isinstance(spec.loader, SourceFileLoader):
             return None
-        if not spec.loader.path.startswith((self.folder + os.sep, self.root + os.sep)):
+        if not self._is_beside(name, spec.loader.path):
             return None
         spec.loader = _Loader(name, spec.loader.path)
         return spec
+
+    def _is_beside(self, name: str, file: str) -> bool:
+        """Is a module in one of the two folders, and not in an environment there? .venv is often beside a homework."""
+        top = "" if name.startswith(f"{_PACKAGE}.") else name.partition(".")[0]
+        places = [os.path.join(folder, top) for folder in (self.folder, self.root)]
+        return file.startswith(tuple(f"{place.rstrip(os.sep)}{os.sep}" for place in places)) or file in (
+            f"{place}.py" for place in places
+        )
 
 
 class _Loader(SourceFileLoader):

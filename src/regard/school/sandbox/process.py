@@ -51,6 +51,7 @@ class Ended(NamedTuple):
 
     status: int  # as of os.waitpid
     cpu_seconds: float
+    crowded: bool = False  # it was ended because it had too many threads
 
 
 class WorkerProcess:
@@ -99,9 +100,10 @@ class WorkerProcess:
             raise ProtectionMissing(self._report)
         return self._report
 
-    def send_job(self, number: int, descriptors: Sequence[int]) -> None:
+    def send_job(self, number: int, descriptors: Sequence[int], threads: int) -> None:
+        """Start a job that may have so many threads."""
         try:
-            self.messages.send({"job": number}, descriptors)
+            self.messages.send({"job": number, "threads": threads}, descriptors)
         except OSError as error:
             raise self._died("the worker's process ended before the job") from error
 
@@ -122,7 +124,8 @@ class WorkerProcess:
         message, _ = self.messages.receive()
         if message is None:
             raise self._died("the worker's process died during the job")
-        return Ended(message["status"], message["cpu"]) if message.get("ended") == number else None
+        ended = message.get("ended") == number
+        return Ended(message["status"], message["cpu"], message["crowded"]) if ended else None
 
     def _poll(self, selector: selectors.BaseSelector, seconds: float) -> Ended | None:
         """Where the job runs in the worker's own process."""

@@ -25,6 +25,7 @@ from regard.school.sandbox.protection import LAYERS, Protection, attempt, librar
 from regard.school.sandbox.system_calls import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, process_control
 
 MOST_BYTES = 1 << 16  # of a message
+COUNT_EVERY = 0.05  # seconds between two counts of a submission's threads
 
 
 class Messages:
@@ -85,7 +86,7 @@ def serve_jobs(descriptor: int) -> None:
         if message is None:
             return
         if "job" in message:
-            _run(message["job"], messages, descriptors, layers, grants, forks=config["forks"])
+            _run(message["job"], messages, descriptors, layers, grants, message["threads"], forks=config["forks"])
 
 
 def _warm_up() -> None:
@@ -143,7 +144,14 @@ def try_layers(protection: Protection, grants: Sequence[Grant]) -> dict[str, str
 
 
 def _run(
-    number: int, messages: Messages, descriptors: list[int], layers: list[str], grants: Sequence[Grant], *, forks: bool
+    number: int,
+    messages: Messages,
+    descriptors: list[int],
+    layers: list[str],
+    grants: Sequence[Grant],
+    threads: int,
+    *,
+    forks: bool,
 ) -> None:
     from regard.school.sandbox.child import run_job
 
@@ -158,14 +166,19 @@ def _run(
         run_job(descriptors, layers, grants)
     for descriptor in descriptors:
         os.close(descriptor)
-    status, usage = _wait(pid, number, messages)
+    status, usage, crowded = _wait(pid, number, messages, threads)
     _end_orphans()
+    cpu = usage.ru_utime + usage.ru_stime
     with suppress(OSError):  # the supervisor may be gone
-        messages.send({"ended": number, "status": status, "cpu": usage.ru_utime + usage.ru_stime})
+        messages.send({"ended": number, "status": status, "cpu": cpu, "crowded": crowded})
 
 
-def _wait(pid: int, number: int, messages: Messages) -> tuple[int, Any]:
-    """Wait for the end of a process, and end it when the supervisor says so or is gone."""
+def _wait(pid: int, number: int, messages: Messages, threads: int) -> tuple[int, Any, bool]:
+    """Wait for the end of a process, and end it when the supervisor says so or is gone, or it has too many threads.
+
+    The last of the three results says whether it had. No limit of the kernel counts the threads of one process.
+    """
+    crowded = False
     try:
         handles = [os.pidfd_open(pid)]  # readable when the process has ended
     except (AttributeError, OSError):  # an older kernel
@@ -176,14 +189,24 @@ def _wait(pid: int, number: int, messages: Messages) -> tuple[int, Any]:
             _kill_session(pid)  # as long as nobody has waited for it, its number is no other process's
             for handle in handles:
                 os.close(handle)
-            return os.wait4(pid, 0)[1:]
-        ready, _, _ = select.select(watched, [], [], None if handles else 0.005)
+            return *os.wait4(pid, 0)[1:], crowded
+        ready, _, _ = select.select(watched, [], [], COUNT_EVERY if handles else 0.005)
+        if not ready and not crowded and _threads(pid) > threads:
+            crowded = True
+            _kill_session(pid)
         if messages.waiting or messages.connection in ready:
             message, _ = messages.receive()
             if message is None or message.get("kill") == number:
                 _kill_session(pid)
             if message is None:
                 watched = watched[1:]
+
+
+def _threads(pid: int) -> int:
+    """How many threads a process has; 0 where that cannot be known."""
+    with suppress(OSError, ValueError), open(f"/proc/{pid}/stat", "rb") as file:
+        return int(file.read().rpartition(b")")[2].split()[17])
+    return 0
 
 
 def _kill_session(pid: int) -> None:

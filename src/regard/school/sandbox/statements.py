@@ -22,6 +22,7 @@ from regard.school.sandbox.source_text import notebook_cells
 from regard.school.sandbox.stand_ins import STAND_IN, Quiet, Unavailable, stand_in
 
 SPARE_SECONDS = 2.0  # for all statements together that no definition needs
+_WAIT, _MOST_WAITS = 0.25, 40  # seconds that an import gets beyond these, again and again
 _LONGEST = 1000  # characters of a message
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _IMPORTS = (ast.Import, ast.ImportFrom)
@@ -229,6 +230,15 @@ def describe_skipped(error: BaseException, node: ast.stmt | None, file: str) -> 
     return {"line": line, "type": kind[:200], "message": first[:_LONGEST], "defines": defines[:200]}
 
 
+def _imports(frame: FrameType | None) -> bool:
+    """Is a package being imported, here or in a caller?"""
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
+
+
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
     """Raise Stopped in a block that takes longer; only in the main thread, and where there are such signals."""
@@ -236,7 +246,12 @@ def time_limit(seconds: float) -> Iterator[None]:
         yield
         return
 
+    waits = iter(range(_MOST_WAITS))
+
     def stop(number: int, frame: FrameType | None) -> None:
+        if _imports(frame) and next(waits, None) is not None:  # half a package would fail wherever it is used
+            signal.setitimer(signal.ITIMER_REAL, _WAIT)
+            return
         raise Stopped(f"no class needs it, and it took longer than {SPARE_SECONDS:g} s")
 
     previous = signal.signal(signal.SIGALRM, stop)

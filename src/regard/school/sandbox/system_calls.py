@@ -3,8 +3,8 @@
 Numbers differ between processors: every call that is named here is in the table, for x86-64 and for 64-bit ARM. The
 kernel refuses by seccomp, without root. A submission needs to compute, to read and write files that landlock.py grants,
 and to start threads. Refused is what starts processes, opens sockets, reaches other processes, changes a file's owner,
-permissions or times (Landlock does not see those), or asks the kernel for what only an administrator needs. A call
-newer than the table does not exist.
+permissions or times (Landlock does not see those), makes all disks of the system write (sync), or asks the kernel for
+what only an administrator needs. A call newer than the table does not exist.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ reboot 169 142, removexattr 197 14, request_key 249 218, rt_sigqueueinfo 129 138
 sched_setaffinity 203 122, sched_setattr 314 274, sched_setparam 142 118, sched_setscheduler 144 119,
 semctl 66 191, semget 64 190, semop 65 193, semtimedop 220 192, setdomainname 171 162, sethostname 170 161,
 setns 308 268, setpriority 141 140, settimeofday 164 170, setxattr 188 5, shmat 30 196, shmctl 31 195,
-shmget 29 194, socket 41 198, socketpair 53 199, swapoff 168 225, swapon 167 224, syslog 103 116, tgkill 234 131,
+shmget 29 194, socket 41 198, socketpair 53 199, swapoff 168 225, swapon 167 224, sync 162 81,
+syncfs 306 267, syslog 103 116, tgkill 234 131,
 tkill 200 130, truncate 76 45, umount2 166 39, unshare 272 97, uselib 134 -, userfaultfd 323 282, utime 132 -,
 utimensat 280 88, utimes 235 -, vfork 58 -, vhangup 153 58
 """

@@ -5,6 +5,8 @@ This is the supervisor's side. It decides when a run is over, reads a bounded nu
 
 from __future__ import annotations
 
+import base64
+import marshal
 import os
 import selectors
 import signal
@@ -13,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -153,12 +155,12 @@ class Worker:
         places = {"submission": os.path.abspath(job.submission), "entry": entry, "working_folder": os.getcwd()}
         rules = {"confined": self.is_confined, "imported": bool(self._wanted.imported), "limits": asdict(limits)}
         loading = {"loads": job.loads, "source": job.source, "spare_seconds": job.spare_seconds}
-        values = {**places, **rules, **loading, "driver": job.driver, "values": job.values}
+        values = {**places, **rules, **loading, "driver": _compiled(job.driver), "values": job.values}
         try:
             report = process.wait_until_ready()
             begin = time.monotonic()
             with temporary_folder() as folder, _channels(job, {**values, "folder": str(folder)}) as (theirs, sources):
-                process.send_job(self._number, theirs)
+                process.send_job(self._number, theirs, limits.threads)
                 _close(theirs)  # so that the end of the process is the end of what it writes
                 ended = self._supervise(process, folder, limits, received, sources)
         except BaseException:
@@ -184,6 +186,8 @@ class Worker:
                 ended = process.wait(selector, self._number, max(0.0, min(deadline, look) - time.monotonic()))
                 _read_sources(selector, sources, received, limits)
                 if ended:
+                    if ended.crowded and received.stopped is None:
+                        received.stopped = "too many threads", f"It had more than {limits.threads} threads at once."
                     return ended
                 now = time.monotonic()
                 if killed and now >= deadline:
@@ -265,6 +269,12 @@ def judge(received: Received, ended: Ended, limits: RunLimits, seconds: float, r
     word = {"SystemExit": "ended early", "MemoryError": "out of memory"}.get(failure.type, "failed")
     message = f"{failure.type}: {failure.message}".rstrip(": ")
     return outcome(word, f"It raised {message}" if word == "failed" else SENTENCES[word], failure=failure)
+
+
+@lru_cache(maxsize=8)
+def _compiled(driver: str) -> str:
+    """The code of a driver, for a process of the same Python: every run would compile it again."""
+    return base64.b64encode(marshal.dumps(compile(driver, "<driver>", "exec"))).decode()
 
 
 def _too_much(what: str, limits: RunLimits) -> tuple[str, str]:

@@ -1,5 +1,10 @@
+from pathlib import Path
+
 import pytest
 
+from benchmarks.check.strangers import layers
+from regard.school.check.own_file import check_here
+from regard.school.check.request import Request
 from school.check.learner import LESS, broken, checked, names
 
 
@@ -195,3 +200,21 @@ def test_options_by_name_are_a_configuration(tmp_path):
     source = CONFIGURED.replace(*taken)
     assert checked(source, tmp_path).is_right
     assert names(checked(source.replace("bias=cfg", "bias=not cfg"), tmp_path)) == ["bias flag inverted"]
+
+
+SIXTH = Path(__file__).parents[1] / "strangers" / "sixth"
+
+
+@pytest.mark.parametrize(
+    ("part", "file", "names"),
+    [
+        ("right", "l033_qwen3_like.py", []),
+        ("wrong", "l196_qwen3_like.py", ["repeat and interleave confused"]),  # repeated as a whole
+    ],
+)
+def test_heads_that_share_a_key_stand_side_by_side(part, file, names, tmp_path):
+    """Norms and rotations are between the keys and the product, so that only two runs show which heads share a key."""
+    path = tmp_path / file
+    path.write_text(next(source for row, source in layers(part, SIXTH) if row["file"] == file))
+    (verdict,) = check_here(path, "", Request())
+    assert ([one.name for one in verdict.findings], verdict.problem) == (names, "")

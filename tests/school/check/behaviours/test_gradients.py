@@ -1,5 +1,8 @@
 import pytest
+import torch
+from torch import nn
 
+from regard.school.check.check import check
 from school.check.learner import broken, checked, edited, names
 
 LOST = [
@@ -77,3 +80,43 @@ def test_weights_that_no_gradient_reaches_are_told_of_a_layer_that_nothing_expla
     assert checked(LATENTS.replace(".detach()", ""), tmp_path).status == "unchecked"
     meant = LATENTS.replace("q, k, v = self.q", "# keys are frozen: stop-gradient\n        q, k, v = self.q")
     assert checked(meant, tmp_path).status == "unchecked"
+
+
+class ThirdUnused(nn.Module):
+    """The bias of the keys is added to the values, too."""
+
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.h, self.d = num_heads, d_model
+        self.in_weight = nn.Parameter(torch.randn(3 * d_model, d_model))
+        self.in_bias = nn.Parameter(torch.zeros(3 * d_model))
+
+    def part(self, x, i):
+        weight = self.in_weight.narrow(0, i * self.d, self.d)
+        bias = self.in_bias.narrow(0, min(i, 1) * self.d, self.d)
+        return nn.functional.linear(x, weight, bias).unflatten(-1, (self.h, -1)).transpose(-3, -2)
+
+    def forward(self, x):
+        q, k, v = (self.part(x, i) for i in range(3))
+        return ((q @ k.mT / q.size(-1) ** 0.5).softmax(-1) @ v).transpose(-3, -2).flatten(-2)
+
+
+class IdleNorm(nn.Module):
+    def __init__(self, d_in, d_out):
+        super().__init__()
+        self.W_q, self.W_k, self.W_v = (nn.Linear(d_in, d_out) for _ in range(3))
+        self.norm = nn.LayerNorm(d_out)
+
+    def forward(self, x):
+        q, k, v = self.W_q(x), self.W_k(x), self.W_v(x)
+        return (q @ k.mT / k.shape[-1] ** 0.5).softmax(-1) @ v
+
+
+def test_a_third_of_a_packed_bias_that_changes_nothing_is_told():
+    assert check(ThirdUnused).mistakes[0].says == "The last third of in_bias changes nothing."
+
+
+def test_a_norm_that_is_not_used_is_no_mistake_and_is_named():
+    verdict = check(IdleNorm)
+    assert verdict.is_right
+    assert verdict.not_checked == ["parameters: norm.weight changes nothing: a norm that is made and not used"]

@@ -104,3 +104,33 @@ def alibi_attention(q, k, v):
 
 def test_a_function_with_positions_is_tried_too():
     assert names(alibi_attention) == ["far keys favoured"]
+
+
+class NoEnd(Local):
+    """Each token sees itself and the `window` - 1 tokens before it."""
+
+    def __init__(self, d_model, num_heads, window=4):
+        super().__init__(d_model, num_heads, window)
+
+    def forward(self, x):
+        q, k, v = (f(x).unflatten(-1, (self.h, -1)).transpose(1, 2) for f in (self.q, self.k, self.v))
+        i = torch.arange(x.shape[1])
+        distance = (i[:, None] - i).abs()
+        scores = (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(distance >= self.window, -torch.inf)
+        return self.o((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
+def windowed_attention(q, k, v, window):
+    """A token sees `window` tokens: itself and the window - 1 before it."""
+    i = torch.arange(q.shape[-2])
+    back = i[:, None] - i
+    scores = q @ k.mT / q.shape[-1] ** 0.5
+    return scores.masked_fill((back < 0) | (back > window), -torch.inf).softmax(-1) @ v
+
+
+def test_a_window_of_the_tokens_before_ends_at_the_token_itself():
+    assert names(NoEnd) == ["window sees the future"]
+
+
+def test_the_window_of_a_function_is_counted_too():
+    assert [one.name for one in check(windowed_attention).mistakes] == ["window off by one"]

@@ -101,6 +101,12 @@ def test_sizes_follow_the_learners_values_so_that_heads_divide():
     assert fit_sizes(PROBES[0], {}, roles) == PROBES[0]
 
 
+def test_values_that_do_not_divide_say_which_would():
+    roles = {"dim": "d_model", "heads": "num_heads"}
+    with pytest.raises(ValueError, match=r"dim \(10\) must be divisible by heads \(4\); try dim=8 or 12"):
+        fit_sizes(PROBES[0], {"dim": 10, "heads": 4}, roles)
+
+
 def test_options_of_any_name_may_be_given_where_the_class_takes_them():
     one = described("dim")
     one["build"].append({"name": "options", "kind": "VAR_KEYWORD", "required": False, "default": None})

@@ -11,6 +11,8 @@ from regard.school.check.learner_code.text_hints import (
     names_positions,
     names_window,
     own_text,
+    says_no_future,
+    says_tokens_first,
     small_kind,
     with_functions,
 )
@@ -21,6 +23,7 @@ from regard.school.check.learner_code.text_hints import (
     [
         ("T, B, E = x.shape", True),
         ("tgt_len, bsz, embed_dim = x.size()", True),
+        ("frames, batch, features = x.shape", True),
         ("# x: (tokens, batch, width)", True),
         ("nn.MultiheadAttention(8, 2, batch_first=False)", True),
         ("B, T, E = x.shape", False),
@@ -115,3 +118,20 @@ def test_the_functions_that_a_class_calls_speak_for_it():
 def test_axes_before_the_tokens_are_a_batch():
     assert is_batch_first("# Q: (..., T, d_k)")
     assert not is_batch_first("# Q: (T, d_k)")
+
+
+def test_zeros_that_come_after_ones_are_the_other_meaning():
+    assert mask_shows('"""mask: ones for words of a text and zeros for padding"""') is True
+
+
+@pytest.mark.parametrize(
+    ("text", "is_said"),
+    [("never to the future", True), ("a token cannot see the future", True), ("it hides the future", False)],
+)
+def test_a_text_says_that_no_token_sees_a_later_one(text, is_said):
+    assert (says_no_future(text) is not None) is is_said
+
+
+def test_axes_that_are_unpacked_under_their_full_names_say_which_is_first():
+    assert says_tokens_first("frames, batch, width = x.shape")
+    assert not says_tokens_first("T, B, E = x.shape")

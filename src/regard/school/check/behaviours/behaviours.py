@@ -19,6 +19,7 @@ from regard.school.check.behaviours.configuration import (
     arguments_are_used,
     causal_flag,
     one_head,
+    shared_key_heads,
 )
 from regard.school.check.behaviours.cross_attention import cross_attention
 from regard.school.check.behaviours.dropout import dropout_in_training, random_in_eval
@@ -32,7 +33,7 @@ from regard.school.check.behaviours.probing import one_line
 from regard.school.check.behaviours.registry import NotOffered, Observed, behaviour
 from regard.school.check.behaviours.repeated_calls import repeated_calls
 from regard.school.check.behaviours.returned_weights import returned_weights
-from regard.school.check.behaviours.sizes import batches, lengths, mixed_texts, some_lengths
+from regard.school.check.behaviours.sizes import batches, lengths, maps, mixed_texts, some_lengths
 from regard.school.check.behaviours.stated_positions import near_keys_count_more, window_as_stated
 from regard.school.check.behaviours.texts import equal_tokens, memory_order
 from regard.school.check.compare.call_forms import causal_mask, inputs, mask_forms, random_tensor
@@ -251,6 +252,7 @@ def _x(result: Experiment, sizes: ProbeSizes) -> Tensor:
 OF_RIGHT_LAYERS = (
     repeated_calls,
     batches,
+    maps,
     lengths,
     one_head,
     gradients,
@@ -282,6 +284,7 @@ BEHAVIOURS = (
     positions_have_an_effect,
     near_keys_count_more,
     arguments_are_used,
+    shared_key_heads,
     longer_than_context,
     row_without_keys,
     promised_dtypes,

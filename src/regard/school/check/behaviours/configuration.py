@@ -11,12 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.school.check.behaviours.probing import Probe, close, text
+from regard.mistakes.search import same
+from regard.school.check.behaviours.probing import CLOSE, Probe, close, one_line, text
 from regard.school.check.behaviours.registry import NotChecked, NotOffered, behaviour
-from regard.school.check.behaviours.sizes import is_formula_of
+from regard.school.check.behaviours.sizes import case_of, is_formula_of
 from regard.school.check.compare.call_forms import mask_argument
 from regard.school.check.compare.constructor_arguments import HEADS, Setting, settings_of, takes
-from regard.school.check.compare.experiment import Experiment, experiment
+from regard.school.check.compare.experiment import Experiment, experiment, known_weights
 from regard.school.check.explain.mistake_lines import line_with
 from regard.school.check.learner_code.config_reads import config_reads
 from regard.school.check.learner_code.protocol import Observation
@@ -27,12 +28,20 @@ from regard.support.vocabulary import HEAD_DIM
 IGNORED = known("argument is ignored", "Who sets an argument expects another layer; take what nobody reads away.")
 INVERTED_FLAG = known("causal flag inverted", "Causal means that no token sees a later one.", step="mask")
 INVERTED_BIAS = known("bias flag inverted", "Who asks for biases gets them, and who asks for none gets none.")
+CONFUSED = known(
+    "repeat and interleave confused",
+    "With grouped queries, query head h uses key head h // (num_heads / num_kv_heads).",
+    "k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)",
+    "keys",
+)
+_GROUPS = 2  # query heads for each key head
 # What arguments and fields are called.
 _CAUSAL = ("causal", "is_causal", "use_causal_mask", "kausal", "causale")
 _NAMES = {
     "bias": ("bias", "use_bias", "qkv_bias", "attention_bias", "attn_bias"),
     "window": ("sliding_window", "window_size", "local_window", "attention_window", "attn_window"),
     "scale": ("scale", "qk_scale", "softmax_scale", "attn_scale", "attention_scale"),
+    "alpha": ("alpha", "lora_alpha"),
 }
 
 
@@ -40,7 +49,7 @@ _NAMES = {
 def arguments_are_used(result: Experiment) -> Iterator[Finding]:
     """Another bias, head_dim, number of heads, window, scale or base makes another layer."""
     built = result.built.arguments
-    settings = _promised(result) if is_class(result.subject) else ()
+    settings = promised(result) if is_class(result.subject) else ()
     tried = [pair for one in settings if (pair := (one, _values(result, one)))[1]]
     if not built or not tried:
         raise NotOffered
@@ -53,12 +62,20 @@ def arguments_are_used(result: Experiment) -> Iterator[Finding]:
         # An argument may be for the numbers that the parameters begin with.
         if _are_equal(seen) and _are_equal([result.run(build=each, state=False) for each in jobs]):
             yield IGNORED.found(f"With {name}={values[0]} and with {name}={values[1]} it is the same layer.", line)
-        elif name in _NAMES["bias"] and _count(seen[0]) > _count(seen[1]):
-            says = f"With {name}=False it has {_count(seen[0])} parameters, with {name}=True {_count(seen[1])}."
-            yield INVERTED_BIAS.found(says, line)
+        elif name in _NAMES["bias"]:
+            yield from _biases(result, name, seen, line)
 
 
-def _promised(result: Experiment) -> Iterator[Setting]:
+def _biases(result: Experiment, name: str, seen: Sequence[Observation], line: int) -> Iterator[Finding]:
+    """Biases that are there where none were asked for; seen: without and with them."""
+    if _count(seen[0]) > _count(seen[1]):
+        says = f"With {name}=False it has {_count(seen[0])} parameters, with {name}=True {_count(seen[1])}."
+        yield INVERTED_BIAS.found(says, line)
+    elif kept := _kept_biases(result, seen[0]):
+        yield IGNORED.found(f"With {name}=False, {' and '.join(kept)} still has a bias, and others have none.", line)
+
+
+def promised(result: Experiment) -> Iterator[Setting]:
     """The arguments; of a configuration what this layer reads; of one that is no whole model's, all of attention."""
     described, source = result.subject.described, result.subject.source
     settings = settings_of(described, source)
@@ -110,6 +127,8 @@ def _values_for_scores(result: Experiment, one: Setting) -> tuple[Any, ...]:
         return sizes.T, 2
     if name in _NAMES["scale"]:
         return (False, True) if isinstance(one.default, bool) else (0.25, 0.75)
+    if name in _NAMES["alpha"] and re.search(r"(?i)lora|low.?rank|adapter", result.subject.source):
+        return 4.0, 12.0
     return ()
 
 
@@ -126,6 +145,15 @@ def _are_equal(seen: Sequence[Observation]) -> bool:
     )
 
 
+def _kept_biases(result: Experiment, without: Observation) -> list[str]:
+    """Of queries, keys and values: those that have a bias where none was asked for, unless all have one."""
+    weights = [name for name in result.reading.used if name.endswith(".weight") and "out" not in name]
+    made = {name for name, _ in _made(without)}
+    kept = [name.removesuffix(".weight") for name in weights if f"{name.removesuffix('weight')}bias" in made]
+    is_q_k_v = [name for name in kept if re.search(r"(?i)q|k|v", name) and not re.search(r"(?i)out|o_proj|wo", name)]
+    return is_q_k_v if 0 < len(is_q_k_v) < 3 and len(weights) > 2 else []
+
+
 def _count(seen: Observation) -> int:
     """The numbers in all parameters."""
     return sum(math.prod(one["shape"]) for one in seen.contents.get("parameters", ()))
@@ -137,7 +165,7 @@ def _made(seen: Observation) -> list[tuple[str, list[int]]]:
     return [(one["name"], one["shape"]) for one in facts] + shapes
 
 
-@behaviour("causal flag")
+@behaviour("causal flag", of_functions=True)
 def causal_flag(result: Experiment) -> Iterator[Finding]:
     """With causal=True the future is hidden, with causal=False it is not; in a configuration and in a call, too."""
     if result.call.mask or isinstance(result.subject, InsideSubject):
@@ -153,6 +181,12 @@ def causal_flag(result: Experiment) -> Iterator[Finding]:
     elif close(pairs[0][0], pairs[1][0]):
         does = "seen" if sees[0] else "hidden"
         yield IGNORED.found(f"With {name}=True and with {name}=False the future is {does}.", line)
+    elif sees == [False, True] and is_formula_of(result):
+        right = replace(case_of(result, text(result, 71, result.sizes.B, result.sizes.T)), causal=True)
+        if not result.is_formula(pairs[0][0], right):
+            yield Finding(
+                "", f"With {name}=True it computes something else than the formula with the future hidden.", line=line
+            )
 
 
 def _with_flag(result: Experiment) -> tuple[str, list[list[Tensor] | None]]:
@@ -161,7 +195,7 @@ def _with_flag(result: Experiment) -> tuple[str, list[list[Tensor] | None]]:
     flags = [p["name"] for p in result.subject.described["call"] if isinstance(p["default"], bool)]
     if name := next((name for name in flags if name in _CAUSAL), ""):
         return name, [_twice(result, built, {name: {"value": value}}) for value in both]
-    paths = [one.path for one in _promised(result) if _is_flag(one)] if built else []
+    paths = [one.path for one in promised(result) if _is_flag(one)] if built else []
     if not built or not paths:
         raise NotOffered
     return paths[0][-1], [_twice(result, with_value(built, paths[0], value), {}) for value in both]
@@ -203,3 +237,55 @@ def one_head(result: Experiment) -> Iterator[Finding]:
     other = experiment(result.subject, single, 3, result.request, square=square, masked=bool(result.call.mask), most=0)
     if isinstance(other, Experiment) and not other.is_explained and not other.problem:
         yield Finding("", f"With {sizes.num_heads} heads it is right; with one head it computes something else.")
+
+
+@behaviour("shared key heads")
+def shared_key_heads(result: Experiment) -> Iterator[Finding]:
+    """Where it ran with as many key heads as heads: with half of them, each is that of two heads side by side."""
+    path, heads = _path_of_key_heads(result), result.case.num_heads
+    fewer = with_value(result.built.arguments or {}, path, heads // _GROUPS)
+    seen = result.run(1, build=fewer, state=False)
+    if seen.failure is not None:
+        raise NotChecked(f"with {path[-1]}={heads // _GROUPS} it fails: {one_line(seen.failure)}")
+    weights = known_weights(seen.contents, 5)
+    shapes = {p["name"]: p["shape"] for p in result.observation.contents.get("parameters", ())}
+    if any(math.prod(shapes[n]) not in (t.numel(), _GROUPS * t.numel()) for n, t in weights.items() if n in shapes):
+        raise NotChecked("its queries, keys and values are in one weight")
+    out = result.outputs(result.run(1, _states(weights), build=fewer))
+    repeated, tiled = (_with_all(weights, shapes, heads // _GROUPS, one) for one in (True, False))
+    expected, wrong = (result.outputs(result.run(1, _states(one))) for one in (repeated, tiled))
+    if not out or not expected or not wrong:
+        raise NotChecked("its output has another shape")
+    if same(out[0], expected[0], CLOSE):
+        return
+    if not same(out[0], wrong[0], CLOSE):
+        raise NotChecked("it computes something else")
+    says = f"With {heads // _GROUPS} key heads, head 0 and head 1 use different ones: they are repeated as a whole."
+    yield CONFUSED.found(says, line_with(result.subject.source, r"\.(repeat|expand|tile|cat)\("))
+
+
+def _path_of_key_heads(result: Experiment) -> tuple[str, ...]:
+    built, heads = result.built.arguments, result.case.num_heads
+    settings = list(promised(result)) if is_class(result.subject) else []
+    paths = [one.path for one in settings if result.built.roles.get(one.key) == "num_kv_heads"]
+    if not built or len(paths) != 1 or value_at(built, paths[0]) != heads or heads % _GROUPS:
+        raise NotOffered
+    return paths[0]
+
+
+def _states(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {f"state.{name}": value for name, value in weights.items()}
+
+
+def _with_all(
+    weights: dict[str, Tensor], shapes: dict[str, list[int]], kv_heads: int, side_by_side: bool
+) -> dict[str, Tensor]:
+    """The weights of as many key heads as heads, each repeated side by side, or all of them one after the other."""
+    full = {}
+    for name, t in weights.items():
+        if name in shapes and math.prod(shapes[name]) != t.numel():
+            by_head = t.unflatten(0, (kv_heads, -1))
+            times = (_GROUPS, *(1 for _ in by_head.shape[1:]))
+            t = (by_head.repeat_interleave(_GROUPS, 0) if side_by_side else by_head.repeat(times)).flatten(0, 1)
+        full[name] = t
+    return full

@@ -47,6 +47,7 @@ LENGTH = known(
 _INSTEAD = (
     r"\b{1} if {0} is None else {0}\b|\b{0} if {0} is not None else {1}\b|\b{0} or {1}\b|if {0} is None:\s+{0} = {1}\b"
 )
+_FLAGS = ("causal", "is_causal")
 _JOINS = r"(?i)latent|perceiver|prefix|joint|register|concat"
 
 
@@ -127,9 +128,12 @@ def _of_layer(result: Experiment, context: Context) -> Iterator[Finding]:
     long, other, even = (random_tensor(seed, B, S, width) for seed, S in ((32, T + 3), (33, T + 3), (34, T)))
     probe = Probe(result)
     passed = [one[0] if result.call.layout == "one text" else one for one in (long, other, even)]
+    by_name, by_position = _without_flags(result)
     for one in passed:
-        probe.add(x, *context.given(one))
-    apart = probe.add(x, at=dict(zip(context.positions, passed, strict=False))) if context.is_pair else None
+        names, positions = context.given(one)
+        probe.add(x, {**by_name, **names}, {**by_position, **positions})
+    pair = dict(zip(context.positions, passed, strict=False))
+    apart = probe.add(x, by_name, {**by_position, **pair}) if context.is_pair else None
     outs = probe.run()
     if outs[0] is None:
         yield from _fails(result, context, probe, outs, x, even)
@@ -143,6 +147,14 @@ def _of_layer(result: Experiment, context: Context) -> Iterator[Finding]:
             case = replace(result.case, x=x, causal=False, qkv=_projected(result, x, long, other))
             if not _is(result, out, case):
                 yield CONFUSED.found("Where key and value are two texts, it computes something else.", _made(result))
+
+
+def _without_flags(result: Experiment) -> tuple[dict[str, Any], dict[int, Any]]:
+    """Where a flag says that it is causal, for the check alone passes it: it is not, by name and by position."""
+    on, off = {"value": True}, {"value": False}
+    names = {name: off for name, one in result.call.kwargs.items() if one == on and name in _FLAGS}
+    pairs = zip(call_arguments(result), result.call.args, strict=False)
+    return names, {i: off for i, (name, one) in enumerate(pairs) if one == on and name in _FLAGS}
 
 
 def _of_function(result: Experiment) -> Iterator[Finding]:

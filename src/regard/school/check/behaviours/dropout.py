@@ -169,11 +169,21 @@ def _share(result: Experiment) -> Iterator[Finding]:
         yield KEEP.found(f"With {name}={few:.1f} more is dropped than with {name}={many:.1f}.", line, fix=fix)
     else:
         kept = float((low.mean(0) * plain).sum() / plain.square().sum())
-        if abs(kept - (1 - _LOW)) < 0.04:
-            says = f"With {name}={few:.1f}, the mean output of many runs is {kept:.2f} of the output without dropout."
-            yield NOT_SCALED.found(says, line_with(result.subject.source, r"rand|bernoulli") or line)
-        elif spread[0] <= 1e-6 * float(plain.square().mean()):
+        findings = list(_mean(result, name, few, kept, line))
+        yield from findings
+        if not findings and spread[0] <= 1e-6 * float(plain.square().mean()):
             yield from _shared(result, plain, line)
+
+
+def _mean(result: Experiment, name: str, few: float, kept: float, line: int) -> Iterator[Finding]:
+    """The mean of many runs with a low dropout, as a part of the output without dropout."""
+    line = line_with(result.subject.source, r"rand|bernoulli") or line
+    if abs(kept - (1 - _LOW)) < 0.04:
+        says = f"With {name}={few:.1f}, the mean output of many runs is {kept:.2f} of the output without dropout."
+        yield NOT_SCALED.found(says, line)
+    elif abs(kept - _LOW / (1 - _LOW)) < 0.06 and few < 0.5:
+        says = f"With {name}={few:.1f}, so much is kept, not dropped: the mean of many runs is {kept:.2f} of it."
+        yield KEEP.found(says, line)
 
 
 def _shared(result: Experiment, plain: Tensor, line: int) -> Iterator[Finding]:

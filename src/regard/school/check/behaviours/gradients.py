@@ -17,7 +17,7 @@ from regard.school.check.behaviours.registry import NotChecked, NotOffered, beha
 from regard.school.check.compare.call_forms import random_tensor
 from regard.school.check.compare.experiment import Experiment
 from regard.school.check.explain.mistake_lines import line_with
-from regard.school.check.learner_code.protocol import CallJob, Observation
+from regard.school.check.learner_code.protocol import CallJob, ModuleContents, Observation
 from regard.school.check.verdict import Finding, known
 
 _WHY = (
@@ -33,6 +33,12 @@ _CUTS = r"no_grad|inference_mode|\.detach\(|\.data\b|\.numpy\(|\.item\(|\.tolist
 # Who freezes weights to train others beside them says so.
 _FREEZES = r"(?i)lora|adapter|low.?rank|fr[eo]e?z|pre.?train|fine.?tun"
 _MEANT = r"(?i)stop.?grad|frozen|freeze|straight.?through|momentum|\bema\b|teacher|target|quanti|no.?gradient|inference"
+_IS_BIAS = re.compile(r"(?i)bias|norm|\bln|beta|gamma|(^|[._])b(_?[qkvo])?$").search
+_IS_PACKED, _THIRDS = (
+    re.compile(r"(?i)qkv|in_(proj|weight|bias)|c_attn|packed|fused").search,
+    ("first", "second", "last"),
+)
+_IS_NORM = re.compile(r"(?i)(norm|\bln)\w*\.(weight|gamma|scale)$").search
 _MOST = 40  # tensors along which the output is tried
 _STEPS = {"float64": 1e-3, "float32": 1e-2}
 _SHARE = 0.03  # by which both slopes may differ: layers compute some steps in float32
@@ -167,16 +173,41 @@ def _differ(one: Slope, largest: float) -> bool:
     return not abs(one.seen - one.autograd) <= most
 
 
+def _unused_parts(result: Experiment, asked: Observation) -> Iterator[Finding]:
+    """A third of a packed weight or bias, such as that of the values, that changes nothing."""
+    for name, gradient in asked.gradients.items():
+        if not name.startswith("state.") or len(gradient) % 3 or not _IS_PACKED(name):
+            continue
+        parts = [bool(part.any()) for part in gradient.chunk(3)]
+        if not all(parts) and (len(gradient) == 3 or gradient.shape[0] >= 3 * result.case.num_heads):
+            which = " and ".join(word for word, is_used in zip(_THIRDS, parts, strict=True) if not is_used)
+            says = f"The {which} third of {name.removeprefix('state.')} changes nothing."
+            yield UNUSED.found(says, line_with(result.subject.source, rf"{re.escape(name.rpartition('.')[2])}"))
+            return
+
+
 @behaviour("parameters")
 def unused_parameters(result: Experiment) -> Iterator[Finding]:
     """Weights that change nothing; of those that are read, a mistake in the values has told already."""
     raw = raw_output(result)
-    if raw is None or not result.reading.projections:
+    if raw is None:
         raise NotOffered
-    contents = result.run(1, {"cotangent": random_tensor(11, *raw.shape)}, gradients=True).contents
+    asked = result.run(1, {"cotangent": random_tensor(11, *raw.shape)}, gradients=True)
+    yield from _unused_parts(result, asked)
+    contents = asked.contents
+    if result.reading.projections:
+        yield from _unused_weights(result, contents)
+    if idle := [n for n in contents.get("without_gradient", ()) if _IS_NORM(n)]:
+        raise NotChecked(f"{idle[0].removeprefix('state.')} changes nothing: a norm that is made and not used")
+    if not result.reading.projections:
+        raise NotOffered
+
+
+def _unused_weights(result: Experiment, contents: ModuleContents) -> Iterator[Finding]:
     shapes = {p["name"]: p["shape"] for p in contents.get("parameters", ())}
     still = [name.removeprefix("state.") for name in contents.get("without_gradient", ())]
-    unused = [n for n in still if n not in result.reading.used and len(shapes.get(n, ())) > 1]
+    others = [n for n in still if n in shapes and n not in result.reading.used]
+    unused = [n for n in others if len(shapes[n]) > 1 or not _IS_BIAS(n)]
     if unused:
         listed = ", ".join(f"{n} ({' × '.join(map(str, shapes[n]))})" for n in unused[:4])
         line = line_with(result.subject.source, rf"self\.{re.escape(unused[0].split('.')[0])}\s*=")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -85,6 +85,8 @@ def _in_two_parts(result: Experiment, way: Way, new: int) -> Finding | None:
     is_passed = any("cache" in one for one in way(first).values())
     if len(runs) < len(calls) or runs[0].failed or runs[1].failed or (is_passed and len(runs[1].outputs) < 3):
         return _NO_CACHE  # the output, keys and values: what else it returns is no cache that could be passed on
+    if are_passed_on(way(first), runs[1], runs[2]):
+        return _NO_CACHE
     if failed := runs[2].failed:
         says = f"With a cache it fails at {told}: {one_line(failed)}."
         return Finding("", says, line=failed.line) if is_passed and not is_refused(result, failed) else _NO_CACHE
@@ -92,6 +94,13 @@ def _in_two_parts(result: Experiment, way: Way, new: int) -> Finding | None:
     if finding is not WRONG_CACHE:
         return finding
     return _wrong_part(result, runs[2].outputs, new, told, calls[1], tensors)
+
+
+def are_passed_on(given: Iterable[str], before: Run, after: Run) -> bool:
+    """Are keys and values those of another layer, used in place of its own, as no name of a cache says?"""
+    is_named = any(name in words.CACHES for name in given)
+    pairs = list(zip(before.outputs[1:], after.outputs[1:], strict=False))
+    return not is_named and bool(pairs) and all(torch.equal(a, b) for a, b in pairs)
 
 
 def _compared(runs: Sequence[Run], first: int, told: str, is_passed: bool) -> Finding | None:

@@ -6,11 +6,14 @@ import re
 from collections.abc import Iterator
 from itertools import takewhile
 
-from regard.school.check.behaviours.probing import is_refused, one_line
+import torch
+
+from regard.school.check.behaviours.configuration import promised, value_at, with_value
+from regard.school.check.behaviours.probing import Probe, close, is_refused, one_line, text
 from regard.school.check.behaviours.registry import NotChecked, NotOffered, behaviour
 from regard.school.check.compare.anatomy import dissect
 from regard.school.check.compare.call_forms import random_tensor
-from regard.school.check.compare.constructor_arguments import HEADS, WIDTH, has_config, takes
+from regard.school.check.compare.constructor_arguments import HEADS, WIDTH, has_config
 from regard.school.check.compare.experiment import Experiment, experiment
 from regard.school.check.explain.mistake_lines import line_with
 from regard.school.check.explain.shapes import WIDTH as LINEAR_WIDTH
@@ -79,17 +82,24 @@ def two_widths(result: Experiment) -> Iterator[Finding]:
 @behaviour("head width")
 def free_head_width(result: Experiment) -> Iterator[Finding]:
     """With another width of heads, it still runs."""
-    built, described = result.built.arguments, result.subject.described
-    names = [p["name"] for p in described.get("build", ()) if p["name"] in HEAD_DIM]
-    if not _is_own_class(result) or not built or len(names) != 1 or not takes(described, HEADS):
+    built, settings = result.built.arguments, list(promised(result)) if is_class(result.subject) else []
+    paths = [one.path for one in settings if one.path[-1] in HEAD_DIM]
+    has_others = all(any(one.path[-1] in names for one in settings) for names in (HEADS, (*WIDTH, *WIDTH_IN)))
+    if not built or len(paths) != 1 or not has_others or type(width := value_at(built, paths[0])) is not int:
         raise NotOffered
-    if not takes(described, (*WIDTH, *WIDTH_IN)) or names[0] not in built or type(built[names[0]]) is not int:
-        raise NotOffered
-    wider = {**built, names[0]: built[names[0]] + 2}
-    failed = result.run(1, build=wider, state=False).failure
+    failed = result.run(1, build=with_value(built, paths[0], width + 2), state=False).failure
     if failed is not None and not is_refused(result, failed):
-        says = f"With {names[0]}={wider[names[0]]} it fails: {one_line(failed)}."
+        says = f"With {paths[0][-1]}={width + 2} it fails: {one_line(failed)}."
         yield HEAD_WIDTH.found(says, failed.line)
+
+
+def _is_blind(result: Experiment) -> bool:
+    """Is the output for the last token the same, whatever the order of the tokens before it?"""
+    x, probe = text(result, 43, result.sizes.B, result.sizes.T), Probe(result)
+    for one in (x, torch.cat((x[:, :-1].flip(1), x[:, -1:]), dim=1)):
+        probe.add(one)
+    out, otherwise = probe.run()
+    return out is not None and otherwise is not None and close(out[:, -1], otherwise[:, -1])
 
 
 @behaviour("positions")
@@ -101,6 +111,6 @@ def positions_have_an_effect(result: Experiment) -> Iterator[Finding]:
     if not names_rotary(result.text) or not is_turned or own or result.extension is not None:
         raise NotOffered
     found = dissect(result)
-    if not isinstance(found, str) and not found.queries.map.has_positions:
+    if _is_blind(result) if isinstance(found, str) or result.is_right else not found.queries.map.has_positions:
         says = "Queries and keys are rotated, and not by their positions: the order of the tokens changes nothing."
         yield NO_EFFECT.found(says, line_with(result.subject.source, r"arange\("))

@@ -178,7 +178,8 @@ def _tried_function(result: Experiment, argument: PaddingArgument) -> _Tried:
     mask = keep[:, None, None] & result.case.visible() if result.case.causal else keep[:, None, None]
     right = next(iter(outputs(replace(result.case, mask=mask, causal=False), ())))
     alone: list[Tensor | None] = [right[i : i + 1, rows] for i, rows in enumerate(keep)]
-    return _Tried(_Setting(result.case.x, keep), result.out, ran, alone)
+    changed = frozenset(form for form, run in zip(forms, seen.runs, strict=True) if form in ran and run.changed)
+    return _Tried(_Setting(result.case.x, keep), result.out, ran, alone, changed)
 
 
 def _setting(result: Experiment, is_length: bool, of_context: bool) -> _Setting:

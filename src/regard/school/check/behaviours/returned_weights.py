@@ -61,7 +61,9 @@ _SCORES = r"(?i)return\b[^\n]*(score|logit|sim\b|\bqk\b|energy|dots|bias)|[\"']\
 @behaviour("returned weights", of_functions=True)
 def returned_weights(result: Experiment) -> Iterator[Finding]:
     """Are they the softmax of the masked scores, of all heads?"""
-    maps = [one for run in _runs(result) for one in _maps(result, run)]
+    runs = _runs(result)
+    maps = [one for run in runs for one in _maps(result, run)]
+    is_asked = _has_flag(result) and not _maps(result, runs[0])
     if not maps:
         raise NotOffered
     if not is_formula_of(result):
@@ -72,11 +74,21 @@ def returned_weights(result: Experiment) -> Iterator[Finding]:
         return
     line = return_line(result.subject.source, result.seen.with_lines)
     steps = steps_of(result.case, (), result.out)
-    findings = [_compared(result, steps, one, line) for one in maps]
+    findings = [_compared(result, steps, one, line, is_asked) for one in maps]
+    findings += _with_a_mask(result, line, is_asked)
     if any(not _sums_to_one(one) for run in _runs(result, train=True) for one in _maps(result, run)):
         is_said = re.search(_SUMS, _said(result)) is not None
         findings += [DROPPED.found("In train(), their rows do not sum to 1.", line)] if is_said else []
     yield from [one for one in findings if one is not None][:1]
+
+
+def _with_a_mask(result: Experiment, line: int, is_asked: bool) -> list[Finding | None]:
+    """The same where it is given a mask."""
+    masked = result.masked
+    if masked is None or not masked.is_right:
+        return []
+    steps = steps_of(masked.case, (), masked.out)
+    return [_compared(masked, steps, one, line, is_asked) for run in _runs(masked)[:2] for one in _maps(masked, run)]
 
 
 def _sums_to_one(one: Tensor) -> bool:
@@ -88,7 +100,7 @@ def _said(result: Experiment) -> str:
     return "\n".join(match[0] for match in re.finditer(_RETURNS, stated(result.text, "")))
 
 
-def _compared(result: Experiment, steps: dict[str, Tensor], one: Tensor, line: int) -> Finding | None:
+def _compared(result: Experiment, steps: dict[str, Tensor], one: Tensor, line: int, is_asked: bool) -> Finding | None:
     """What is wrong with a tensor that may be the weights."""
     forms, heads = [form for form in _forms(steps["weights"]) if form.shape == one.shape], steps["weights"].unbind(1)
     if not forms:
@@ -102,8 +114,16 @@ def _compared(result: Experiment, steps: dict[str, Tensor], one: Tensor, line: i
     if any(same(head, one, CLOSE) for head in heads if head.shape == one.shape):
         return ONE_HEAD.found(f"They are those of one of {len(heads)} heads.", line)
     what = _wrong_form(result, steps, one)
-    is_named = re.search(_SCORES, result.text) is not None and not re.search(_WEIGHTS, said)
-    return None if is_named and what.startswith("They are the scores") else NOT_USED.found(what, line)
+    is_meant = not is_asked and _says_scores(result, said) and what.startswith("They are the scores")
+    return None if is_meant else NOT_USED.found(what, line)
+
+
+def _says_scores(result: Experiment, said: str) -> bool:
+    return re.search(_SCORES, result.text) is not None and not re.search(_WEIGHTS, said)
+
+
+def _has_flag(result: Experiment) -> bool:
+    return any(name in WEIGHTS_FLAGS for name in call_arguments(result))
 
 
 def _runs(result: Experiment, train: bool = False) -> list[Run]:

@@ -66,6 +66,8 @@ _ACROSS = r"(?i)across|between|inter.?sample|(over|of) the batch|batch.?(wise|at
 LENGTHS = (17, 33, 65, 131)
 FULL = (8, 64)  # tokens of full blocks, and twice as many
 _LENGTHS = tuple(name for name in CONTEXT if name != "window")  # a window may be shorter than the text
+_LINES = r"(?i)axial|criss|\b(row|column)s?\b|(row|column|height|width)[- _]?(wise|attn|attention)|rows?_|_rows?|cols?_"
+_TWO_AXES, _MAP = r"(?i)\b(h|height|rows)\s*,\s*(w|width|cols|columns)\b", 12  # of 3 × 4 tokens
 _MANY_CALLS = 150  # of torch for five tokens: it has loops over tokens, and long texts would take seconds
 
 
@@ -111,6 +113,38 @@ def batches(result: Experiment) -> Iterator[Finding]:
     together, alone = outs[2], outs[len(texts) :]
     if together is not None and not all(close(together[i : i + 1], one) for i, one in enumerate(alone)):
         yield MIXED.found("A text gives another output in a batch of three than alone.")
+
+
+@behaviour("maps that are not square")
+def maps(result: Experiment) -> Iterator[Finding]:
+    """Images of more columns than rows, of which it must tell one axis from the other."""
+    is_of_lines = re.search(_LINES, result.text) is not None  # whose tokens see those of a row or column only
+    if not result.call.layout.startswith("image") or "grid" in result.built.roles.values() or is_of_lines:
+        raise NotOffered
+    probe, x = Probe(result), text(result, 59, 2, _MAP)
+    for one in (x, text(result, 60, 2, 9)):
+        probe.add(one)
+    (out, other), failed = probe.run(), probe.failure(0)
+    if other is None:
+        raise NotOffered  # it is for maps of one size
+    if failed is not None and is_refused(result, failed):
+        raise NotChecked("it refuses them")
+    if failed is not None and not re.search(_TWO_AXES, result.text):
+        raise NotChecked(one_line(failed))
+    if failed is not None:
+        says = f"It fails for a map of 3 × 4: {one_line(failed)}."
+        yield ONE_SIZE.found(says, failed.line)
+    elif is_formula_of(result) and (
+        out is None or not (result.is_formula(out, case_of(result, x)) or _is_of_rows(result, x, out))
+    ):
+        yield ONE_SIZE.found("For a map of 3 × 4 it computes something else than for one of another shape.")
+
+
+def _is_of_rows(result: Experiment, x: Tensor, out: Tensor) -> bool:
+    """Do the tokens of each of the three rows look at each other only, or those of each of the four columns?"""
+    rows, made = (t.unflatten(1, (3, -1)) for t in (x, out))
+    pairs = ((rows, made), (rows.transpose(1, 2), made.transpose(1, 2)))
+    return any(result.is_formula(b.flatten(0, 1), case_of(result, a.flatten(0, 1))) for a, b in pairs)
 
 
 @behaviour("batches", of_functions=True)

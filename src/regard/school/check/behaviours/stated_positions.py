@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from regard.school.check.behaviours.probing import Probe, close, text
 from regard.school.check.behaviours.registry import NotChecked, NotOffered, behaviour
 from regard.school.check.compare.experiment import Experiment
 from regard.school.check.explain.mistake_lines import line_with
-from regard.school.check.learner_code.text_hints import names_window, stated
+from regard.school.check.learner_code.subject import is_function
+from regard.school.check.learner_code.text_hints import names_window, stated_of
 from regard.school.check.verdict import Finding, known
 
 FAR = known(
@@ -27,10 +29,17 @@ OFF_BY_ONE = known(
     "visible = (i - j >= 0) & (i - j < window)",
     "mask",
 )
+LATER = known(
+    "window sees the future",
+    "A window of the tokens before a token ends at the token itself.",
+    "visible = (i - j >= 0) & (i - j < window)",
+    "mask",
+)
+_AROUND = r"(?i)\b(after|following|next|both|around|either|each side|neighbou?r|symmetric|future)"
 _PENALTY = re.compile(r"(?i)alibi|slopes?\b|recency|penali[sz]|linear bias").search
 _WINDOW = 3  # a window that is shorter than the text
 # How a text says that the token itself is one of the window's, or comes beside them; W is the name of the argument.
-_MINUS, _TOKENS = r"`*\s*[-−]\s*1", r"(tokens?|keys?|positions?|before|previous|preceding|earlier|past)\b"
+_MINUS, _TOKENS = r"`*\s*[-−]\s*1\)?", r"(tokens?|keys?|positions?|before|previous|preceding|earlier|past)\b"
 _WITHIN = (
     rf"\bW{_MINUS}`* (\w+ )?{_TOKENS}",
     r"\bi`*\s*[-−]\s*`*W`*\s*\+\s*1\b",
@@ -56,23 +65,28 @@ def near_keys_count_more(result: Experiment) -> Iterator[Finding]:
         yield FAR.found(says, line_with(result.subject.source, r"slope\w*.*\*|\*.*slope"))
 
 
-@behaviour("window")
+@behaviour("window", of_functions=True)
 def window_as_stated(result: Experiment) -> Iterator[Finding]:
     """A token sees as many tokens as the text says, counted with a small window."""
-    said = stated(result.subject.source, result.subject.described["name"])
-    names = [n for n, v in _sizes(result.built.arguments or {}) if names_window(n) and type(v) is int]
-    sizes = [(name, size) for name in names if (size := _stated_size(said, name))]
-    if len(sizes) != 1 or result.subject.is_built or not result.case.causal:
+    given = result.built.arguments or _plain(result.call.kwargs)
+    names = [n for n, v in _sizes(given) if names_window(n) and type(v) is int]
+    said = {name: stated_of(result.subject.source, result.subject.described["name"], name) for name in names}
+    sizes = [(name, size) for name in names if (size := _stated_size(said[name], name))]
+    is_banded = is_function(result.subject) and result.case.mask is not None
+    if len(sizes) != 1 or result.subject.is_built:
         raise NotOffered
     name, size = sizes[0]
+    if not (result.case.causal or is_banded):
+        yield from _sees_later(result, said[name])
+        return
     x = text(result, 83, 1, _WINDOW + 3)
     probe = Probe(result)
     for changed in (None, *range(_WINDOW + 3)):
         other = x.clone()
         if changed is not None:
             other[:, changed] *= -1.5
-        probe.add(other)
-    outs = probe.run(build=_with(result.built.arguments or {}, name))
+        probe.add(other, {name: {"value": _WINDOW}} if is_banded else None)
+    outs = probe.run() if is_banded else probe.run(build=_with(given, name))
     if any(out is None for out in outs):
         raise NotChecked("it fails with a small window")
     sees = [not close(_last(out), _last(outs[0])) for out in outs[1:]]
@@ -82,6 +96,24 @@ def window_as_stated(result: Experiment) -> Iterator[Finding]:
         yield OFF_BY_ONE.found(
             says, line_with(result.subject.source, rf"(self\.|\b){name}\b.*[<>]|[<>].*\b{name}\b|tri[ul]")
         )
+
+
+def _sees_later(result: Experiment, said: str) -> Iterator[Finding]:
+    """A window of the tokens before, as the text says, that shows the tokens after it, too."""
+    if not re.search(r"(?i)\b(before|previous|preceding|earlier|past)\b", said) or re.search(_AROUND, said):
+        raise NotOffered
+    x, probe = text(result, 83, 1, _WINDOW + 3), Probe(result)
+    for one in (x, torch.cat((x[:, :-1], -x[:, -1:]), dim=1)):
+        probe.add(one)
+    out, otherwise = probe.run()
+    if out is not None and otherwise is not None and not close(out[:, :-1], otherwise[:, :-1]):
+        says = "Its text speaks of the tokens before a token; those after it are seen, too."
+        yield LATER.found(says, line_with(result.subject.source, r"abs\(|[<>]"))
+
+
+def _plain(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The plain values that a function is given by name."""
+    return {name: one["value"] for name, one in given.items() if isinstance(one, dict) and "value" in one}
 
 
 def _last(out: Tensor | None) -> Tensor | None:

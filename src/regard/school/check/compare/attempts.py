@@ -41,7 +41,9 @@ def first_attempt(subject: Subject, request: Request) -> Attempt:
         has_run = has_run or isinstance(result, Experiment)
         if first is None or (isinstance(first, Experiment) and isinstance(result, Experiment)):
             first = result  # of a rotary layer, that at even sizes
-        if result.is_explained or (first is result and _is_read_well(result, sizes)):
+        if result.is_explained or (
+            _is_read_well(result, sizes) and (first is result or (sizes.kv_heads and not result.unread))
+        ):
             return result
         if result.problem or subject.is_built:
             return first
@@ -68,7 +70,10 @@ def _probes(subject: Subject, request: Request) -> tuple[arguments.ProbeSizes, .
         return request.probes[:1]
     is_shared = arguments.shares_key_heads(subject.described, subject.source, known_recipe(subject).roles)
     is_asked = is_shared and not any(one.kv_heads for one in request.probes)
-    return (arguments.GROUPED, *request.probes) if is_asked else request.probes
+    if not is_asked:
+        return request.probes
+    rotated = [arguments.GROUPED_EVEN] if names_rotary(subject.source) else []
+    return (arguments.GROUPED, *rotated, *request.probes)
 
 
 def at_even_sizes(subject: Subject, request: Request) -> Experiment | None:

@@ -56,7 +56,7 @@ def function_experiment(
     subject: Subject, sizes: ProbeSizes, seed: int, request: Request, masked: bool = False
 ) -> Attempt:
     """Call the function with known tensors, and explain what it gives; with a weight for each head where it fails."""
-    names = [p["name"] for p in positional(subject.described["call"])]
+    names = [p["name"] for p in _taken(subject)]
     roles = attention_roles(names, subject.described["name"])
     is_multi = any(name in HEADS for name in names)
     if window := [p["name"] for p in subject.described["call"] if p["required"] and re.fullmatch(_WINDOW, p["name"])]:
@@ -65,10 +65,11 @@ def function_experiment(
         if banded.is_explained:
             return banded
     first = _experiment(subject, sizes, seed, request, masked, is_multi, roles)
-    if isinstance(first, Experiment) or is_multi or first.failed is None or not {*QKV} <= {*(roles or {}).values()}:
+    if isinstance(first, Experiment) or first.failed is None or not {*QKV} <= {*(roles or {}).values()}:
         return first
-    other = _experiment(subject, sizes, seed, request, masked, True, roles)
-    return other if isinstance(other, Experiment) else first
+    square = replace(sizes, d_in=sizes.width)  # it may take weights that are squares
+    others = (_experiment(subject, one, seed, request, masked, True, roles) for one in (sizes, square))
+    return next((one for one in others if isinstance(one, Experiment)), first)
 
 
 def _experiment(
@@ -82,7 +83,7 @@ def _experiment(
     window: int = 0,
 ) -> Attempt:
     """The same for one head or several, and for a window of tokens where it takes one."""
-    parameters = positional(subject.described["call"])
+    parameters = _taken(subject)
     names = [p["name"] for p in parameters]
     result = Attempt(subject=subject, request=request, sizes=sizes)
     if roles is None:
@@ -108,6 +109,12 @@ def _experiment(
     if window and not masked:
         groups = list(_banded(groups, sizes.T, window))
     return smallest_explanation(result, groups) if groups else _without_output(result, seen, "q" in given)
+
+
+def _taken(subject: Subject) -> list[ArgumentFacts]:
+    """The arguments of a function, those last that can only be given by name."""
+    call = subject.described["call"]
+    return [*positional(call), *(p for p in call if p["kind"] == "KEYWORD_ONLY")]
 
 
 def _without_output(result: Attempt, seen: Observation, is_of_qkv: bool) -> Attempt:

@@ -15,7 +15,13 @@ from regard.school.check.compare.constructor_arguments import CONTEXT, ProbeSize
 from regard.school.check.learner_code.construction import tensor_names
 from regard.school.check.learner_code.protocol import ArgumentFacts, CallJob, Description, ModuleContents
 from regard.school.check.learner_code.subject import Subject
-from regard.school.check.learner_code.text_hints import attention_roles, mask_shows, names_positions, own_text
+from regard.school.check.learner_code.text_hints import (
+    attention_roles,
+    mask_shows,
+    names_positions,
+    own_text,
+    says_no_future,
+)
 from regard.school.check.request import Request
 from regard.support import vocabulary as words
 
@@ -272,7 +278,7 @@ def expects_causal(subject: Subject, contents: ModuleContents, request: Request)
         return bool(flags[0])
     if any(word in name for word in ("bidirectional", "encoder", "cross", "unmasked", "vit", "bert")):
         return None
-    if _is_named_causal(described):
+    if _is_said_causal(subject):
         return True
     kept = (*contents.get("buffers", ()), *contents.get("loose", ()), *contents.get("parameters", ()))
     if any(one["is_mask"] for one in kept):
@@ -280,6 +286,12 @@ def expects_causal(subject: Subject, contents: ModuleContents, request: Request)
     is_told = takes(described, CONTEXT) if not subject.is_built else any(n in attributes for n in CONTEXT[:4])
     has_table = names_positions(own_text(subject.source, described["name"])) is not None  # a length is for that, too
     return True if is_told and mask_argument(described) is None and not has_table else None
+
+
+def _is_said_causal(subject: Subject) -> bool:
+    """Does its name, or what its text says of the future, say that it hides it?"""
+    described = subject.described
+    return _is_named_causal(described) or says_no_future(own_text(subject.source, described["name"])) is not None
 
 
 def _is_named_causal(described: Description) -> bool:

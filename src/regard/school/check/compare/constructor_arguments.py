@@ -49,6 +49,7 @@ PROBES = (
     ProbeSizes(d_in=96, num_heads=4, head_dim=16, context_length=19, T=16),
 )
 GROUPED = ProbeSizes(num_heads=6, head_dim=7, kv_heads=3)
+GROUPED_EVEN = ProbeSizes(d_in=24, num_heads=4, head_dim=8, kv_heads=2)  # for pairs of numbers that are rotated
 # A finding counts if it is also made at other sizes.
 OTHERS = (
     ProbeSizes(d_in=17, num_heads=5, head_dim=3, context_length=13, B=3, T=7),
@@ -294,9 +295,19 @@ def fit_sizes(sizes: ProbeSizes, own: Mapping[str, Any], roles: Mapping[str, str
     )
     if width := told.get("d_model") or told.get("d_out"):
         heads = [told["num_heads"]] if "num_heads" in told else [sizes.num_heads, 4, 3, 2, 1]
+        _check_divides(told, width, {by_key.get(name) or ROLES.get(name): name for name in own})
         heads = [h for h in heads if width % h == 0] or [sizes.num_heads]
         sizes = replace(sizes, num_heads=heads[0], head_dim=max(1, width // heads[0]))
     return sizes
+
+
+def _check_divides(told: Mapping[str | None, int], width: int, names: Mapping[str | None, str]) -> None:
+    """Refuse a width and a number of heads of the learner's that do not fit."""
+    heads = told.get("num_heads", 1)
+    if width % heads and "head_dim" not in told:
+        wide, below = names.get("d_model") or names["d_out"], width - width % heads
+        fitting = " or ".join(str(one) for one in (below, below + heads) if one)
+        raise ValueError(f"{wide} ({width}) must be divisible by {names['num_heads']} ({heads}); try {wide}={fitting}")
 
 
 # Words in names that are not known, and the role that such a name is taken for: the first that fits.

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 # How many ways to read the parameters are tried, the likeliest first, with no mistake, with one and with two.
 READINGS = (60, 12, 2)
 WRONG_SHAPE = "wrong shape"  # the type of a failure that is no exception
+_UNREAD = "which of its parameters are the projections?"
 _LOW_PRECISION = 1e-4  # where a layer insists on float32
 
 
@@ -263,18 +264,27 @@ def _attempt(
     readings = list(readings_of(result, weights)) if weights else [Assignment()]
     if not readings:
         ask = f"They are {', '.join(weights)}. Say it: {request.spelling.weights}"
-        result.unread = f"which of its parameters are the projections? {ask}"
+        result.unread = f"{_UNREAD} {ask}"
         readings = [Assignment()]
     d_in = input_width(readings, result) if not result.unread else _width_by_trial(result, way, seed)
     readings = [one for one in readings if not one.projections or d_in in (one.d_in, one.d_in * one.num_heads)]
     x = calls.random_tensor(seed + request.seed + 1, sizes.B, sizes.T, d_in)
     result.tensors = {"x": x, **{f"state.{name}": value for name, value in weights.items()}}
     plain = _explained(result, readings, masked, most)
+    if _is_misread(result, readings, plain, d_in) and (width := _width_by_trial(result, way, seed)) != d_in:
+        result.tensors["x"] = calls.random_tensor(seed + request.seed + 1, sizes.B, sizes.T, width)
+        return _explained(replace(result, failed=None, unread=_UNREAD), [Assignment()], masked, most)
     norm = find_norm(first.contents, weights, d_in)
     if norm is None or not isinstance(plain, Experiment) or plain.is_explained:
         return plain
     normed = _explained(replace(result, norm=norm), readings, masked, most)
     return normed if normed.is_explained else plain
+
+
+def _is_misread(result: Attempt, readings: Sequence[Assignment], plain: Attempt, d_in: int) -> bool:
+    """Does it fail with a width of x that only its weights seem to say?"""
+    is_read = bool(readings[0].projections) and d_in not in (result.sizes.d_in, result.sizes.width)
+    return is_read and not result.subject.is_built and not isinstance(plain, Experiment)
 
 
 def _width_by_trial(result: Attempt, way: CallForm, seed: int) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import inspect
 import re
 import sys
@@ -157,7 +158,11 @@ def _configured(own: Any, values: dict[str, Any]) -> Any:
         taken = inspect.signature(own).parameters
         some = {name: value for name, value in values.items() if name in taken}
         made = own(**some)
-        return _with_values(made, {name: value for name, value in values.items() if name not in taken})
+        is_made = (
+            {one.name for one in dataclasses.fields(own) if not one.init} if dataclasses.is_dataclass(own) else set()
+        )
+        others = {name: value for name, value in values.items() if name not in taken and name not in is_made}
+        return _with_values(made, others)
     if own is None or isinstance(own, dict):
         merged = {**(own or {}), **values}
         for name, value in merged.items():

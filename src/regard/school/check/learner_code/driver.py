@@ -104,7 +104,7 @@ def _run(
         try:
             if call.get("fresh") and number:
                 subject = _made(target, job, tensors, recorder, call.get("state", {}))
-            torch.manual_seed(number if job.get("seeds") else 0)
+            torch.default_generator.manual_seed(number if job.get("seeds") else 0)
             mode = Devices(recorder.files, subject, given) if job.get("devices") else recorder
             if recorder.is_on:
                 recorder.keep_operands(subject, given)
@@ -130,7 +130,7 @@ def _run(
 
 def _made(target: Any, job: protocol.DriverJob, tensors: dict[str, Tensor], recorder: Recorder, state: Any) -> Any:
     """An instance with the weights, dtype and mode of the job; what the first one holds is told."""
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     with recorder, recorder.lines:
         subject = as_layer(build(target, job.get("build")))
         if job.get("inside"):
@@ -288,7 +288,8 @@ def _gradients(
     out = next((t for t in outputs if t.shape == cotangent.shape and t.requires_grad), None)
     found: Any = [None] * len(leaves)
     if out is not None:
-        found = torch.autograd.grad(out, list(leaves.values()), cotangent.to(out), allow_unused=True)
+        weighted = (out * cotangent.to(out)).sum()  # with the cotangent as an argument of grad, torch loads sympy
+        found = torch.autograd.grad(weighted, list(leaves.values()), allow_unused=True)
     reached = {name: one for name, one in zip(leaves, found, strict=True) if one is not None and one.any()}
     returned |= {f"gradient.{name}": one for name, one in reached.items()}
     seen["gradients"], seen["without_gradient"] = list(reached), [name for name in leaves if name not in reached]

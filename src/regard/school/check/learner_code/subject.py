@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import linecache
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
@@ -30,9 +31,25 @@ class Subject(Protocol):
     source: str  # the text of its file, for line numbers; "" where there is none
     file: str
     ran: set[int]  # the lines of its file that experiments ran so far
+    passed: set[str]  # the arguments of its calls that experiments passed so far
 
     def run(self, job: DriverJob, tensors: dict[str, Tensor]) -> Observation:
         """Run one experiment."""
+
+
+def passed_arguments(described: Description, job: DriverJob) -> Iterator[str]:
+    """The names of the arguments that the calls of a job pass; what changes nothing, as zeros do, is not passed."""
+    names = [p["name"] for p in described["call"]]
+    for call in job.get("calls", ()):
+        if "method" not in call:
+            given = [*zip(names, call["args"], strict=False), *call.get("kwargs", {}).items()]
+            yield from (name for name, one in given if one != {"value": None} and not str(one).startswith("zeros"))
+
+
+def never_passed(subject: Subject) -> list[str]:
+    """The arguments of a call that no experiment passed; of which a verdict says nothing."""
+    kinds = ("POSITIONAL_OR_KEYWORD", "KEYWORD_ONLY")
+    return [p["name"] for p in subject.described["call"] if p["kind"] in kinds and p["name"] not in subject.passed]
 
 
 def is_function(subject: Subject) -> bool:
@@ -86,6 +103,7 @@ class LocalSubject:
         self.is_built = isinstance(target, nn.Module)
         self.source, self.file = (source, file) if source else _source(target)
         self.ran: set[int] = set()
+        self.passed: set[str] = set()
 
     def run(self, job: DriverJob, tensors: dict[str, Tensor]) -> Observation:
         """Run one experiment, here, with its own seed."""
@@ -93,6 +111,7 @@ class LocalSubject:
             run = run_trials if "trials" in job else driver.run
             shown = available(read_report(*run(self.target, job, tensors), tensors))
         self.ran |= {*shown.ran}
+        self.passed |= {*passed_arguments(self.described, job)}
         return shown
 
 
@@ -107,9 +126,11 @@ class InsideSubject:
             "call": inside["call"],
         }
         self.is_built, self.source, self.file, self.ran = whole.is_built, whole.source, whole.file, whole.ran
+        self.passed: set[str] = set()
 
     def run(self, job: DriverJob, tensors: dict[str, Tensor]) -> Observation:
         """Run one experiment with the module inside."""
+        self.passed |= {*passed_arguments(self.described, job)}
         return self.whole.run({**job, "inside": self.path}, tensors)
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from regard.school.check.learner_code import construction, driver, plain_layer, protocol, recording, trials
 from regard.school.check.learner_code.loading import LearnerFile
-from regard.school.check.learner_code.subject import available
+from regard.school.check.learner_code.subject import available, passed_arguments
 from regard.school.check.verdict import Finding, known
 from regard.school.sandbox import statements
 from regard.school.sandbox.limits import MiB, RunLimits
@@ -101,6 +101,7 @@ class SandboxedSubject:
     def __init__(self, submission: Submission, described: protocol.Description, source: str, file: str) -> None:
         self.submission, self.described, self.source, self.file = submission, described, source, file
         self.ran: set[int] = set()
+        self.passed: set[str] = set()
         self._known: dict[bytes, protocol.Observation] = {}
 
     def run(self, job: protocol.DriverJob, tensors: dict[str, Tensor]) -> protocol.Observation:
@@ -115,6 +116,7 @@ class SandboxedSubject:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise SubmissionStopped(malformed(str(error))) from error
         self.ran |= {*shown.ran}
+        self.passed |= {*passed_arguments(self.described, job)}
         if sum(t.numel() for t in outcome.tensors.values()) <= MOST_REMEMBERED:
             self._known[asked] = shown
         return shown

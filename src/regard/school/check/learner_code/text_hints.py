@@ -18,7 +18,7 @@ _MOST_LINES = 2000
 
 BATCH_NAMES = _BATCH = r"(b|bs|bsz|n|batch|batch_size|bsize|nbatch|batches|lot|lote|lotto|stapel|pi)"
 _TOKENS = (
-    r"(t|l|s|n|seq|seq_len|seqlen|seq_length|tokens|num_tokens|length|tgt_len|src_len|len|sequence|time|steps|"
+    r"(t|l|s|n|seq|seq_len|seqlen|seq_length|tokens|num_tokens|length|tgt_len|src_len|len|sequence|time|steps|frames|"
     r"longueur|longitud|laenge|comprimento|lunghezza|chang)"
 )
 _TOKENS_FIRST = (
@@ -46,6 +46,11 @@ names_positions = re.compile(
     r"(?i)rotary|rope\b|rotat|freq|theta|alibi|slope|relati[vf]|rel_|_rel\b|position|distan[cz]|bias_table|"
     r"pos_(bias|emb)|wzgl[eę]dn|odleg|abstand|posici|posiz|posi[cç]|pozyc|konum"
 ).search
+# Does a text say that no token sees a later one?
+says_no_future = re.compile(
+    r"(?i)\b(never|nor|not|cannot|can't)( (to|see|sees|look|looks|attend|attends|at|into|anything|use|uses|in|of))*"
+    r" (the |any |its )?future\b(?! (is|tokens? (is|are)) (hidden|masked))"
+).search
 names_rotary = re.compile(r"(?i)rotary|\brope|_rope|rotate|rotat").search
 names_window = re.compile(r"(?i)window|sliding|local|\bband|span").search
 _POSITION_NAMES = (
@@ -65,7 +70,7 @@ _NOT = (
 _DIGIT = r"(?<![\w.])"  # before it: not the 0 of 1.0
 _IS = (
     r"(?:\s*(=|:|→|->|means?|marks?|is|are|where|for|if|at|when|on|en|em|bei|wenn|si|se|là où|для)\s*"
-    r"|(?<=[,;:] [01])\s+[-–—]\s+(?!\w*mask))((?!\d)\w+\s+){0,6}?<?"
+    r"|(?<=[,;:] [01])\s+[-–—]\s+(?!\w*mask))((?!\d|(zeros?|ones?|true|false)\b)\w+\s+){0,6}?<?"
 )
 _NEGATIVE = r"(?i)negative|-\s*inf|−|-1e|-\d{2,}|minus"  # what an added mask has where it hides
 # Queries, keys and values in the languages of the people who write them.
@@ -128,6 +133,13 @@ def stated(source: str, name: str) -> str:
     return "\n".join([name, *re.findall(_DOCSTRING, text), *comments])
 
 
+def stated_of(source: str, name: str, argument: str) -> str:
+    """The same, and what functions say that it calls with an argument of this name."""
+    helpers = [one for one in re.findall(rf"(?m)^def (\w+)\([^)]*\b{re.escape(argument)}\b", source) if one != name]
+    called = [one for one in helpers if re.search(rf"\b{one}\(", own_text(source, name))]
+    return "\n".join(stated(source, one) for one in (name, *called))
+
+
 def is_tokens_first(source: str, contents: Mapping[str, Any]) -> bool:
     """Does anything say that x is (T, B, width)? A batch axis that is second by mistake says nothing, or the opposite.
 
@@ -150,6 +162,8 @@ def says_tokens_first(source: str, name: str = "x") -> bool:
     """
     said, of_x = "\n".join(re.findall(_DOCSTRING, source)), rf"(?i)\b({re.escape(name)}|inputs?)\b[^.\n]{{0,24}}"
     is_said = re.search(of_x + _TOKENS_FIRST[1].removeprefix("(?i)"), said) is not None
+    unpacked = re.search(rf"(?i){_TOKENS},\s*{_BATCH},\s*\w+\s*=\s*{re.escape(name)}\.(shape|size\(\))", source)
+    is_said |= unpacked is not None and min(map(len, unpacked.group(1, 2))) > 2
     return is_said and not is_batch_first(source) and not re.search(r"\(\s*(0,\s*1|1,\s*0)\b", source)
 
 

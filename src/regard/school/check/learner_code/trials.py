@@ -26,7 +26,7 @@ def run_trials(
     target: Any, job: protocol.DriverJob, tensors: dict[str, Tensor]
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """What became of each trial; those for which there was no time have failed."""
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     end, late = time.monotonic() + LONGEST_TRIALS, failure(TimeoutError("there was no time for it"), set())
     reports: list[dict[str, Any]] = []
     for one in job["trials"]:
