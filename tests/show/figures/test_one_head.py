@@ -115,3 +115,18 @@ def test_without_queries_and_keys_there_is_no_map():
     with pytest.raises(ValueError, match=r"plot\(\) needs the queries and keys of .* watch with keep=True"):
         seen[0, 1].plot()
     assert plt.get_fignums() == []
+
+
+def test_a_token_is_drawn_in_the_heads_that_say_most_about_it(watched):
+    sat = watched(T=6, layers=2, tokens=WORDS).at("saw")
+    axes = sat.plot()
+    drawn = axes.collections[0].get_array()
+    np.testing.assert_array_equal(drawn.data, np.stack([one.weights.numpy() for one in sat]))
+    np.testing.assert_array_equal(drawn.mask, np.tile(np.arange(6) > 2, (4, 1)))
+    assert [label[:3] for label in labels(axes.yaxis)] == [f"{one.head.layer}.{one.head.head}" for one in sat]
+    assert axes.get_title(loc="left") == "where saw looks"
+
+
+def test_a_token_of_a_long_text_is_refused(watched):
+    with pytest.raises(ValueError, match=r"at most 512 keys are drawn, and token 7 has 521; watch a shorter text"):
+        watched(T=521).at(7).plot()

@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from regard.show.page.encode import TOP, Encoding, compress, encode, highest_outside, strongest_keys, thumbnail
+from regard.show.page.encode import (
+    TOP,
+    Encoding,
+    compress,
+    encode,
+    highest_outside,
+    strongest_keys,
+    thumbnail,
+    thumbnails,
+)
 from regard.show.page.encode import decode_weights as read_weights
 
 
@@ -67,6 +76,15 @@ def test_the_largest_of_each_row_are_exact_in_root7():
     torch.testing.assert_close(read.gather(1, best), weights.gather(1, best).double(), atol=1e-5, rtol=0)
 
 
+def test_four_decimals_come_back_within_the_stated_error_and_hidden_cells_stay_hidden():
+    weights, visible = random_weights(13, 13, causal=True)
+    encoding = Encoding("linear16", triangle=True, coarse=4)
+    assert encoding.error == 0.5 / 4095
+    read = read_weights(encode(weights, visible, encoding), 13, 13, encoding)
+    assert np.array_equal(np.isnan(read), ~visible.numpy())
+    np.testing.assert_allclose(np.nan_to_num(read), weights.numpy(), rtol=0, atol=encoding.error + 1e-9)
+
+
 def test_cells_hidden_inside_a_triangle_stay_hidden():
     weights, visible = random_weights(7, 7, causal=True)
     visible[5, 1], weights[5, 1] = False, 0
@@ -100,6 +118,29 @@ def test_compression_gives_the_same_bytes_every_time():
     assert gzip.decompress(compress(content)) == content
 
 
+@pytest.mark.parametrize("planes", [1, 2, 3, 7])
+def test_parts_that_are_compressed_apart_are_one_gzip_stream(planes):
+    torch.manual_seed(5)
+    noise = torch.randint(0, 17, (211,), dtype=torch.uint8).numpy().tobytes()
+    for content in (b"", b"a", noise, noise * 11):
+        assert gzip.decompress(compress(content, planes)) == content
+
+
+def test_noise_is_not_searched_for_repetitions():
+    torch.manual_seed(5)
+    noise = torch.randint(0, 32, (30_011,), dtype=torch.uint8).numpy().tobytes()
+    assert len(compress(bytes(30_011) + noise, planes=2)) < 0.97 * len(gzip.compress(bytes(30_011) + noise, 6))
+
+
+def test_pictures_of_heads_with_masks_of_their_own_are_those_of_each_head():
+    pairs = [random_weights(13, 17, causal=False, seed=seed) for seed in (3, 5, 7)]
+    weights, visible = (torch.stack(parts) for parts in zip(*pairs, strict=True))
+    visible[1, :, 5] = visible[2, 11] = False
+    for most in (5, 64):
+        each = [thumbnail(*one, most) for one in zip(weights, visible, strict=True)]
+        np.testing.assert_array_equal(thumbnails(weights, visible, most), each)
+
+
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("kind", ["linear16", "root7"])
 def test_what_is_written_is_read_with_its_hidden_cells(kind, causal):
@@ -110,3 +151,11 @@ def test_what_is_written_is_read_with_its_hidden_cells(kind, causal):
     assert torch.equal(read.isnan(), ~visible)
     wanted = weights.masked_fill(~visible, 0)
     torch.testing.assert_close(read.nan_to_num().float(), wanted, atol=encoding.error + 1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("kind", ["linear16", "root7"])
+def test_a_weight_that_is_nan_is_drawn_as_hidden_and_warns_of_nothing(kind):
+    visible = torch.tensor([[True, True], [True, True]])
+    found = encode(torch.tensor([[0.5, torch.nan], [0.25, 0.75]]), visible, Encoding(kind, triangle=False))
+    hidden = torch.tensor([[True, False], [True, True]])
+    assert found == encode(torch.tensor([[0.5, 0.0], [0.25, 0.75]]), hidden, Encoding(kind, triangle=False))

@@ -1,4 +1,4 @@
-"""All five views on one page: access, width, steadiness, questions, files. One browser; each test loops inside it."""
+"""All seven views on one page: access, width, steadiness, questions, files. One browser; each test loops inside it."""
 
 import os
 import re
@@ -18,7 +18,7 @@ from regard.traces.trace import trace_layers
 
 pytestmark = [pytest.mark.slow, needs_chromium]
 
-VIEWS = ("heads", "head", "steps", "long", "compare")
+VIEWS = ("heads", "head", "layer", "flow", "steps", "long", "compare")
 ALICE = (
     "Alice was beginning to get very tired of sitting by her sister on the bank,\n"
     "and Alice was beginning to get very tired of sitting by her sister on the bank.\n"
@@ -60,6 +60,8 @@ def show(page, view, **state):
         page.tab.wait_for_selector(f'.columns[data-ready$="{LAYER}.3"] .step-rows li')
     if view == "compare":
         page.tab.wait_for_selector(".compare[data-compared]")
+    if view in ("layer", "flow"):
+        page.tab.wait_for_selector(".view > .columns[data-ready]")
 
 
 def test_every_view_opens_with_a_question_and_an_answer_of_position_and_numbers(browser, file):
@@ -80,7 +82,7 @@ def test_axe_finds_nothing_in_any_state_of_any_view(browser, file, colors):
         page.tab.evaluate(f"{AXE.read_text()};0")
 
         def check(state):
-            found = page.tab.evaluate("axe.run()")["violations"]
+            found = page.tab.evaluate("axe.run({ rules: { 'target-size': { enabled: true } } })")["violations"]
             violations.extend(f"{state}: {one['id']}: {one['nodes'][0]['html']}" for one in found)
 
         for view in VIEWS:
@@ -113,7 +115,8 @@ def test_nothing_is_wider_than_the_window_in_any_view(browser, file):
 # of its own is watched, and every control; not what shows the answer: the sentences, and the words that are looked at.
 POINT = """() => {
   const changing =
-    ".ask h1 *, .ask p *, .said *, .whose, .looked td *, .live, .for-readers, .readout, .numbers, dialog";
+    ".ask h1 *, .ask p *, .said *, .whose, .looked td *, .live, .for-readers, .readout, .numbers, .preview, dialog, " +
+    "[data-narrow] .keys-of *, .regard:not([data-narrow]) .keys-of";
   const root = document.getElementById("regard");
   const boxes = [...root.querySelectorAll("*")].filter((node) => {
     const words = [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim());
@@ -122,7 +125,7 @@ POINT = """() => {
     return watched && !node.closest(changing);
   }).map((node) => ({ node, text: node.textContent, box: node.getBoundingClientRect() }))
     .filter(({ box }) => box.width);
-  const points = [...document.querySelectorAll(".text .unit")].filter((_, i) => i % 10 === 0).map((node) => {
+  const points = [...document.querySelectorAll(".text .unit")].filter((_, i) => i % 5 === 0).map((node) => {
     const box = node.getBoundingClientRect();
     return [box.x + box.width / 2, box.y + box.height / 2];
   });

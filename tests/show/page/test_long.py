@@ -62,10 +62,20 @@ def test_the_largest_weights_are_those_of_the_report(seen):
     assert torch.equal(layer.weights, top.weights[1])
 
 
-def test_the_mean_weight_received_counts_only_queries_that_may_see_the_key(seen):
+def test_what_a_key_receives_is_compared_with_even_weights_over_the_visible_keys(seen):
     layer = LongLayer.of(seen, 0, text=1)
-    visible = seen[0].visible()[1].sum(-2)
-    torch.testing.assert_close(layer.mean_received, seen[0].weights()[1].sum(-2) / visible, atol=1e-6, rtol=1e-5)
+    visible = seen[0].visible()[1].float()
+    even = (visible / visible.sum(-1, keepdim=True)).sum(-2)
+    torch.testing.assert_close(layer.times, seen[0].weights()[1].sum(-2) / even, atol=1e-5, rtol=1e-4)
+
+
+def test_a_head_that_looks_at_the_token_before_receives_once_what_even_weights_give():
+    T = 523
+    mask = torch.zeros(T, T, dtype=torch.bool)
+    mask[torch.arange(T), (torch.arange(T) - 1).clamp(min=0)] = True
+    layer = LongLayer.of(watched(T, T, mask), 0, text=0)
+    torch.testing.assert_close(layer.times[:, :-1], torch.ones(H, T - 1))
+    assert layer.times[:, -1].isnan().all()
 
 
 def test_a_block_holds_grid_top_and_statistics(seen):
@@ -90,7 +100,7 @@ def test_a_block_holds_grid_top_and_statistics(seen):
     there = weights > 0
     np.testing.assert_array_equal(keys[there], layer.keys[head].numpy()[there])
     np.testing.assert_allclose(weights, layer.weights[head].numpy(), atol=1e-5)
-    for name, size in (("entropy", T), ("received", S), ("mean_received", S)):
+    for name, size in (("entropy", T), ("received", S), ("times", S)):
         wanted = getattr(layer, name)[head].half().numpy()
         np.testing.assert_array_equal(take(size).view(np.float16), wanted)
     assert len(content) == 0

@@ -8,6 +8,8 @@ import pytest
 import torch
 
 import regard
+from regard.show.page.encode import Encoding, decode_weights
+from regard.show.page.opening import order_of_heads
 from regard.show.page.payload import Titled, page_data
 from regard.support.tokens import TextTokens
 
@@ -35,7 +37,7 @@ def test_the_document_names_every_layer_head_and_token(watched):
     assert [layer["name"] for layer in report["layers"]] == seen.layers
     assert report["sequences"][0]["pieces"] == list(tokens)
     assert report["sequences"][0]["words"] == tokens.words
-    assert report["order"] == [list(place) for place in seen.order()]
+    assert report["order"] == [list(place) for place in order_of_heads(seen)]
     for number, layer in enumerate(report["layers"]):
         for head, one in enumerate(layer["heads"]):
             assert one["role"] == seen[number, head].role.name
@@ -64,6 +66,7 @@ def test_a_page_over_its_budget_takes_the_smaller_encoding_and_says_so(watched):
 
 
 def test_a_page_takes_the_finest_codes_that_fit_its_budget():
+    torch.manual_seed(3)
     layer = regard.MultiHeadAttention(64, 64, context_length=None, dropout=0.0, num_heads=2, causal=False)
     with torch.no_grad(), regard.watch(layer) as seen:
         layer(torch.randn(1, 211, 64))
@@ -75,7 +78,7 @@ def test_a_page_takes_the_finest_codes_that_fit_its_budget():
         size = sum(map(len, data.blocks.values()))
         assert size <= budget
         budget = size - 1
-    assert found == [("linear16", 0), ("root7", 0), ("root7", 1), ("root7", 2)]
+    assert found == [("linear16", 0), ("linear16", 4), ("root7", 5), ("root7", 6)]
 
 
 @pytest.mark.parametrize("heads", [3, 8, 12])
@@ -89,9 +92,25 @@ def test_what_fits_is_stored_exactly_also_where_the_first_head_of_each_layer_is_
         model(torch.randn(1, 61, heads) * 9)
     size = sum(map(len, page_data([Titled("", seen)]).blocks.values()))
     data = page_data([Titled("", seen)], budget=size)
-    assert {layer["encoding"]["kind"] for layer in data.document["reports"][0]["layers"]} == {"linear16"}
     below = page_data([Titled("", seen)], budget=size - 1)
-    assert {layer["encoding"]["kind"] for layer in below.document["reports"][0]["layers"]} == {"root7"}
+    stored = [
+        {(layer["encoding"]["kind"], layer["encoding"]["coarse"]) for layer in page.document["reports"][0]["layers"]}
+        for page in (data, below)
+    ]
+    assert stored == [{("linear16", 0)}, {("linear16", 4)}]
+
+
+def test_many_weights_are_stored_to_four_decimals_and_the_page_says_so(watched, monkeypatch):
+    seen, tokens = watched
+    monkeypatch.setattr("regard.show.page.payload.FINE", 1000)
+    data = page_data([Titled("tiny", seen, tokens=tokens)])
+    report = data.document["reports"][0]
+    assert report["precision"] == "weights ±0.0001"
+    encoding = Encoding(**report["layers"][1]["encoding"])
+    T = len(tokens)
+    read = decode_weights(gzip.decompress(data.blocks["weights.0.1.3"]), T, T, encoding)
+    wanted = seen[1, 3].weights()[0].numpy()
+    np.testing.assert_allclose(np.nan_to_num(read), wanted, rtol=0, atol=1.3e-4)
 
 
 def test_no_head_is_missing_in_a_page_over_its_budget(watched):

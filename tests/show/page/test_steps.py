@@ -1,6 +1,7 @@
 """The steps of a layer in a page: every number comes back, and numbers that steps share are stored once."""
 
 import gzip
+import json
 
 import numpy as np
 import pytest
@@ -39,12 +40,14 @@ def grouped(B=2, T=7):
     return regard.trace(layer, torch.randn(B, T, 30)), LayerSizes(6, 2, T, T)
 
 
-def test_every_step_of_one_text_comes_back_to_four_digits():
+def test_every_stored_step_of_one_text_comes_back_to_four_digits():
     trace, sizes = grouped()
     steps, blocks = described(trace, sizes, text=1)
     assert list(steps) == trace.names
-    for step in trace:
-        torch.testing.assert_close(read(steps[step.name], blocks), step.value[1], rtol=2**-16, atol=0)
+    stored = [step for step in trace if not steps[step.name]["made"]]
+    assert len(stored) == 13
+    for step in stored:
+        torch.testing.assert_close(read(steps[step.name], blocks), step.value[1], rtol=2**-13, atol=0)
 
 
 def test_axes_are_named_and_shapes_are_those_of_the_whole_batch():
@@ -61,9 +64,10 @@ def test_axes_are_named_and_shapes_are_those_of_the_whole_batch():
 
 def test_steps_that_read_the_same_numbers_share_a_block():
     steps, blocks = described(*grouped())
-    for names in (("keys", "split keys", "transpose keys"), ("context", "back", "concat")):
+    for names in (("keys", "split keys", "transpose keys"), ("values", "split values", "transpose values")):
         assert len({steps[name]["block"] for name in names}) == 1
-    assert len(blocks) == len({one["block"] for one in steps.values()}) == 12
+    assert steps["context"]["made"] == steps["back"]["made"] == steps["concat"]["made"]
+    assert len(blocks) == len({one["block"] for one in steps.values() if one["block"]}) == 7
 
 
 def test_infinity_and_not_a_number_stay_what_they_are():
@@ -107,9 +111,10 @@ def test_a_step_with_another_name_has_the_axes_that_its_sizes_tell():
 
 def test_a_step_that_is_too_large_is_described_without_numbers(monkeypatch):
     monkeypatch.setattr("regard.show.page.steps.MOST", 7 * 30)
+    monkeypatch.setattr("regard.show.page.computed_steps.MOST", 7 * 30)
     steps, blocks = described(*grouped())
     assert steps["x"]["block"] in blocks
-    assert steps["scores"]["block"] is None
+    assert steps["scores"]["block"] is steps["scores"]["made"] is steps["context"]["made"] is None
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +138,24 @@ def test_the_steps_of_a_layer_take_less_than_400_kilobytes(alice):
 def test_a_layer_without_steps_says_how_to_add_them(alice):
     layers = page_data([alice]).document["reports"][0]["layers"]
     assert [layer["steps"] is None for layer in layers] == [True, True, True, True, False, True]
-    assert layers[1]["without_steps"] == "The steps of layer 1 are not in this file. To add them: --steps 1"
+    assert layers[1]["without_steps"] == (
+        "The steps of layer 1 are not in this page. A layer of regard names its steps; to add them: "
+        "seen.widget(steps={1: trace_layer(model, 1, ids)}), with trace_layer of regard.traces.trace"
+    )
+
+
+def test_what_is_said_of_missing_steps_works_in_a_notebook_and_in_a_file(alice, tmp_path):
+    pytest.importorskip("anywidget")
+    model = regard.GPT.from_pretrained("tiny")
+    ids = torch.tensor([model.tokenizer.encode("The cat sat on the mat")])
+    with torch.no_grad(), regard.watch(model, tokenizer=model.tokenizer, keep=True) as seen:
+        model(ids)
+    widget = seen.widget(steps={1: trace_layer(model, 1, ids)})
+    layers = json.loads(widget.document)["reports"][0]["layers"]
+    assert [layer["steps"] is None for layer in layers] == [True, False, True, True, True, True]
+    assert all(one["block"] is None or one["block"] in widget._data.blocks for one in layers[1]["steps"])
+    seen.to_html(tmp_path / "page.html", steps={1: trace_layer(model, 1, ids)})
+    assert 'id="block-steps.0.1.0"' in (tmp_path / "page.html").read_text()
 
 
 def test_steps_of_another_run_or_layer_are_refused(alice):

@@ -105,7 +105,7 @@ def test_a_head_and_a_layer_begin_where_they_are():
     pytest.importorskip("anywidget")
     seen = three_heads((1, 5), (1, 7)).forwards[1]
     head, layer = as_widget(seen[1, 2]), as_widget(seen[1])
-    assert head.start == {"view": "head", "layer": 1, "head": 2}
+    assert head.start == {"layer": 1, "head": 2}
     assert layer.start == {"view": "heads", "layer": 1, "head": seen.order(1)[0][1]}
     assert json.loads(head.document)["reports"][0]["layers"][0]["T"] == 7
     head.close()

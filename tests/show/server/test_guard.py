@@ -67,6 +67,23 @@ def test_other_sites_may_link_to_the_page_and_not_use_it(site, path, status):
     assert answer([(b"host", b"localhost"), (b"sec-fetch-site", site.encode())], path)[0] == status
 
 
+@pytest.mark.parametrize(
+    ("origin", "path", "status"),
+    [
+        ("http://localhost:8765", "/api/see", 200),
+        ("HTTP://LOCALHOST:8765", "/api/see", 200),
+        ("http://evil.example", "/api/see", 403),
+        ("http://localhost:9999", "/api/see", 403),
+        ("http://localhost", "/api/block/a/b", 403),
+        ("null", "/api/see", 403),
+        ("", "/api/see", 403),
+        ("http://evil.example", "/", 200),
+    ],
+)
+def test_a_foreign_origin_is_refused_also_where_a_browser_says_nothing_of_the_site(origin, path, status):
+    assert answer([(b"host", b"localhost:8765"), (b"origin", origin.encode())], path)[0] == status
+
+
 @pytest.mark.parametrize("host", [b"localhost", b"evil.example"])
 def test_every_answer_says_that_nobody_may_frame_or_read_it(host):
     headers = answer([(b"host", host)])[1]

@@ -53,9 +53,47 @@ def test_a_crowd_that_is_too_large_is_told_to_come_again(monkeypatch):
         answers = all_at_once([lambda n=n: ask(port, f"text {n}") for n in range(23)])
         assert Counter(map(status, answers)) == {200: 8, 503: 15}
         busy = next(answer for answer in answers if status(answer) == 503)
-        assert b"retry-after: 5" in busy.lower()
-        assert b"too many texts are waiting for the model; try again in a moment" in busy
+        assert b"retry-after: 8" in busy.lower()
+        assert b"the model has 8 other texts to read first; try again in 8 s" in busy
         assert status(ask(port, "later")) == 200
+
+
+def test_200_at_once_with_ten_texts_share_ten_runs(monkeypatch):
+    see = Counting(seconds=0.05)
+    with running(see, monkeypatch=monkeypatch) as (app, port):
+        answers = all_at_once([lambda n=n: ask(port, f"text {n % 10}") for n in range(200)])
+    assert Counter(map(status, answers)) == {200: 200}
+    assert sorted(see.runs) == [("tiny", f"text {n}") for n in range(10)]
+    assert (app.state.turns.running, app.state.turns.waiting) == (0, 0)
+
+
+def test_who_shares_a_run_gets_it_when_the_first_who_asked_has_left(monkeypatch):
+    see = Counting(seconds=0.3)
+    with running(see, monkeypatch=monkeypatch) as (app, port):
+        first = threading.Thread(target=ask, args=(port, "first"))
+        first.start()
+        while not see.runs:
+            threading.Event().wait(0.01)
+        with connect(port) as vanishing:
+            vanishing.sendall(request(json.dumps({"text": "shared"}).encode()))
+            while not app.state.turns.waiting:
+                threading.Event().wait(0.01)
+            second = threading.Thread(target=lambda: answers.append(ask(port, "shared")))
+            answers = []
+            second.start()
+            threading.Event().wait(0.1)
+        second.join()
+        first.join()
+    assert [status(answer) for answer in answers] == [200]
+    assert see.runs == [("tiny", "first"), ("tiny", "shared")]
+
+
+def test_a_refusal_is_shared_too(monkeypatch):
+    see = Counting(seconds=0.1)
+    with running(see, monkeypatch=monkeypatch) as (_, port):
+        answers = all_at_once([lambda: ask(port, "refuse") for _ in range(7)])
+    assert Counter(map(status, answers)) == {400: 7}
+    assert see.runs == [("tiny", "refuse")]
 
 
 def test_memory_is_bounded_however_many_texts_come(monkeypatch):

@@ -146,7 +146,7 @@ def test_every_view_is_shown_by_the_server_and_the_console_stays_empty(browser, 
         opened(browser, f"http://127.0.0.1:{port}/", offline=False) as page,
     ):
         type_text(page, "the cat sat on the mat and " * 17)
-        page.tab.locator(".text", has_text="sat on the mat and").wait_for()
+        page.tab.locator(".text:visible", has_text="sat on the mat and").wait_for()
         for view in ("heads", "head", "steps", "long", "compare"):
             page.tab.locator(f'nav [data-view="{view}"]').click()
             page.tab.wait_for_selector(f'#regard[data-view="{view}"]')

@@ -57,6 +57,11 @@ def test_a_mean_over_other_rows_is_explained():
     assert last == "  Means over all tokens; induction: over repeated ones, so sums may exceed 1."
 
 
+def test_shares_that_overlap_are_explained_where_a_row_sums_to_more_than_one():
+    two = seen_of(random_call(T=2, mask=causal())).table().splitlines()  # the first token is the previous one, too
+    assert two[-1].strip() == "The first token is also the one before the second, so sums may exceed 1."
+
+
 def test_chosen_heads_are_a_table_in_their_order():
     seen = seen_of(*(random_call(H=13, mask=causal()) for _ in range(3)))
     heads = seen.heads(by="entropy")

@@ -12,6 +12,7 @@ import numpy as np
 
 from regard.show.palette import POWER, SIGNED, WEIGHTS, amounts_of_light, palette
 from regard.show.terminal.weights import short_label
+from regard.support.extras import how_to_install
 from regard.support.files import atomically
 
 COLUMN, PAGE = 3.3, 6.9  # inches: one column of a paper, and two
@@ -33,7 +34,7 @@ def matplotlib(module: str = "pyplot") -> Any:
     try:
         return importlib.import_module(f"matplotlib.{module}")
     except ImportError:
-        raise ImportError('figures need matplotlib, which is not installed; pip install "regard[plot]"') from None
+        raise ImportError(f"figures need matplotlib, which is not installed; {how_to_install('plot')}") from None
 
 
 def axes_for(ax: Any, width: float | None, usual: float) -> Any:

@@ -88,7 +88,7 @@ def _maps(seen: Seen, ax: Any, text: int, width: float | None) -> Any:
     image.remove()
     wide = canvas.size_of(axes)[0] / across
     portraits = seen.portraits()
-    causal = all(_has_free_corner(one.values) for cells in layers for one in cells)
+    causal = all(has_free_corner(one.values) for cells in layers for one in cells)
     captions, fit = _captions(axes, portraits, causal, wide * (_FREE if causal else 1))
     top = 0.0 if causal else 1.3 * _SMALL / wide  # the height of a caption above its map
     for (layer, head), caption in captions.items():
@@ -104,7 +104,7 @@ def _maps(seen: Seen, ax: Any, text: int, width: float | None) -> Any:
     return _noted(axes, "" if fit else _legend(clear), portraits, ax)
 
 
-def _has_free_corner(values: Any) -> bool:
+def has_free_corner(values: Any) -> bool:
     """Is the upper right of a map empty, as in causal attention?"""
     rows, cols = values.shape
     return bool(rows > 1 and np.ma.getmaskarray(values)[: max(1, rows // 3), cols - max(1, cols // 2) :].all())

@@ -1,4 +1,7 @@
-"""One head as a heat map: a row for each query, a column for each key, no cell where the mask hides the key."""
+"""One head as a heat map: a row for each query, a column for each key, no cell where the mask hides the key.
+
+And one token in the heads that say most about it: a row for each head.
+"""
 
 import math
 from collections.abc import Sequence
@@ -7,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from regard.heads.report.listings import TokenInHeads
 from regard.heads.report.views import Head, Index, place
 from regard.show.figures import canvas
 from regard.show.figures.canvas import ink_on, weight_scale
-from regard.show.figures.cells import Cells, head_cells, unmasked_cells
+from regard.show.figures.cells import LONGEST, Cells, head_cells, unmasked_cells
 from regard.show.terminal.heads import MARK
 from regard.support.drawing import as_figure
 from regard.support.tokens import TextTokens
@@ -19,6 +23,7 @@ TICKS = (0.0, 0.02, 0.1, 0.25, 0.5, 1.0)
 _UPRIGHT = 15  # keys from which their labels are upright
 _NUMBERS = 17  # points of a cell from which it has its number
 _VECTOR = 64  # rows or columns up to which cells are drawn as shapes; more are pixels in SVG and PDF
+_HEADS = 16  # of a figure of one token
 _BAR = (0.07, 1.2)  # inches
 _AROUND_BAR = (0.5, 1.5)  # inches that the bar needs with its ticks and title
 
@@ -41,6 +46,31 @@ def _draw(head: Head, ax: Any, text: int, rows: Index, cols: Index, width: float
         _write_numbers(axes, mesh, cells)
     if head.marks:
         canvas.note_below(axes, "   ".join(f"{MARK} {mark}" for mark in head.marks))
+    return canvas.fit_height(axes, ax)
+
+
+@as_figure.register
+def _draw_token(token: TokenInHeads, ax: Any, width: float | None) -> Any:
+    """Where one token looks: a row for each of the heads that say most, a column for each key."""
+    shown = token[:_HEADS]
+    keys = len(shown[0].weights)
+    if keys > LONGEST:
+        raise ValueError(f"at most {LONGEST} keys are drawn, and {token.name} has {keys}; watch a shorter text")
+    if other := [one.head for one in shown if len(one.weights) != keys]:
+        at = f"{other[0].layer}.{other[0].head}"
+        raise ValueError(f"head {at} has other keys than the first; choose layers of one text: seen.at(…, layers=[…])")
+    seen = [one.head.visible([token.position])[token.text][0].cpu().numpy() for one in shown]
+    weights = np.stack([one.weights.float().cpu().numpy() for one in shown])
+    cells = Cells(
+        np.ma.array(weights, mask=~np.stack(seen)), list(range(len(shown))), list(range(keys)), False, 1, keys
+    )
+    axes = canvas.axes_for(ax, width, canvas.COLUMN)
+    mesh = draw_cells(axes, cells)
+    canvas.name_axes(axes, "key", "head", f"where {token.name} looks")
+    heads = [f"{one.head.layer}.{one.head.head} {one.head.role.name}" for one in shown]
+    _label(axes, heads, _labels(shown[0].head.key_tokens, cells.cols, token.text))
+    draw_bar(axes, mesh, _corner_is_free(axes, cells))
+    _write_numbers(axes, mesh, cells)
     return canvas.fit_height(axes, ax)
 
 

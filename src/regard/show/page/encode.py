@@ -1,12 +1,14 @@
 """Weights as bytes: the most exact form that fits a page.
 
-linear16 stores weight · 65534 in two bytes, hidden cells as 65535: within 8e-6. root7 stores the root of the weight in
-at most seven bits, and the eight largest weights of each query exactly: for many heads over many tokens. A causal head
-is a triangle. js/data/page-data.js reads both.
+linear16 stores weight · 65534 in two bytes, hidden cells as 65535: within 8e-6; coarser, weight · 4095: within
+1.3e-4. root7 stores the root of the weight in at most seven bits, and the eight largest weights of each query exactly:
+for many heads over many tokens. A causal head is a triangle. js/data/page-data.js reads both.
 """
 
-import gzip
+import struct
+import zlib
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -16,6 +18,7 @@ from torch import Tensor
 
 TOP = 8  # exact weights of each query in root7
 _HIDDEN16, _HIDDEN7, _NO_KEY = 65535, 127, 65535
+_GZIP = bytes([31, 139, 8, 0, 0, 0, 0, 0, 0, 255])  # the header, without a time
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,7 @@ class Encoding:
 
     highest: of root7, the weight of the largest code. Beyond the largest weight outside the exact ones, which is
     highest ÷ 2**coarse, it makes fewer codes do, which compress better: each step makes the error √2 as large.
+    coarse: of linear16, each step makes the error twice as large.
     """
 
     kind: Literal["linear16", "root7"]
@@ -32,10 +36,20 @@ class Encoding:
     coarse: int = 0
 
     @property
+    def one(self) -> int:
+        """The code of weight 1 in linear16."""
+        return 65534 >> self.coarse
+
+    @property
+    def planes(self) -> int:
+        """Equal parts of the bytes that have little in common."""
+        return 2 if self.kind == "linear16" else 1
+
+    @property
     def error(self) -> float:
         """The largest difference between a weight and what is stored of it."""
         if self.kind == "linear16":
-            return 0.5 / 65534
+            return 0.5 / self.one
         return self.highest * (126 / 2 ** (self.coarse / 2) + 0.25) / 126**2
 
 
@@ -48,9 +62,11 @@ def encode(weights: Float[Tensor, "T S"], visible: Bool[Tensor, "T S"], encoding
     """
     cells = np.ones(weights.shape, bool)
     cells = np.tril(cells) if encoding.triangle else cells
+    visible = visible & weights.isfinite()  # NaN is no weight: drawn as hidden, not as 0
+    weights = weights.nan_to_num(0.0)
     values, seen = weights.numpy()[cells].astype(np.float64), visible.numpy()[cells]
     if encoding.kind == "linear16":
-        codes = np.where(seen, np.rint(values * 65534), _HIDDEN16).astype(np.uint16)
+        codes = np.where(seen, np.rint(values * encoding.one), _HIDDEN16).astype(np.uint16)
         return (codes >> 8).astype(np.uint8).tobytes() + (codes & 255).astype(np.uint8).tobytes()
     scaled = np.sqrt(np.clip(values / max(encoding.highest, 1e-12), 0, 1))
     codes = np.where(seen, np.rint(scaled * 126), _HIDDEN7).astype(np.uint8)
@@ -65,7 +81,7 @@ def decode_weights(content: bytes, T: int, S: int, encoding: Encoding) -> Float[
     weights = np.full((T, S), np.nan)
     if encoding.kind == "linear16":
         codes = stored[:count].astype(int) * 256 + stored[count:]
-        weights[cells] = np.where(codes == _HIDDEN16, np.nan, codes / 65534)
+        weights[cells] = np.where(codes == _HIDDEN16, np.nan, codes / encoding.one)
         return weights
     codes = stored[:count].astype(int)
     weights[cells] = np.where(codes == _HIDDEN7, np.nan, (codes / 126) ** 2 * encoding.highest)
@@ -90,7 +106,7 @@ def strongest_keys(weights: Float[Tensor, "*H T S"], visible: Bool[Tensor, "*H T
     """For each query, its key with the largest weight, and that weight · 65535: two little-endian 16-bit numbers."""
     if not weights.shape[-1]:
         return np.full((*weights.shape[:-1], 2), _NO_KEY, dtype="<u2").tobytes()
-    weight, key = weights.masked_fill(~visible, -1).max(-1)
+    weight, key = weights.masked_fill(~(visible & weights.isfinite()), -1).max(-1)
     return pack_pairs(torch.where(weight >= 0, key, -1), weight)
 
 
@@ -112,23 +128,51 @@ def highest_outside(weights: Float[Tensor, "H T S"]) -> float:
     return float(weights.topk(TOP + 1, dim=-1).values[..., -1].max()) if S > TOP else 0.0
 
 
-def compress(content: bytes) -> bytes:
-    """gzip, the same bytes every time."""
-    return gzip.compress(content, compresslevel=6, mtime=0)
+def compress(content: bytes, planes: int = 1) -> bytes:
+    """gzip, the same bytes every time; planes: equal parts of the content, each compressed as suits it.
+
+    >>> zlib.decompress(compress(b"aaab", planes=2), wbits=31)
+    b'aaab'
+    """
+    edges = [len(content) * plane // planes for plane in range(planes + 1)]
+    parts = [content[start:end] for start, end in pairwise(edges)]
+    body = b"".join(
+        _deflated(part, is_last) for part, is_last in zip(parts, [*[False] * (planes - 1), True], strict=True)
+    )
+    return _GZIP + body + struct.pack("<II", zlib.crc32(content), len(content) & 0xFFFFFFFF)
+
+
+def _deflated(part: bytes, is_last: bool) -> bytes:
+    """Blocks of a deflate stream: of two ways the shorter. Noise is longer where it is searched for repetitions."""
+    found = []
+    for strategy in (zlib.Z_DEFAULT_STRATEGY, zlib.Z_RLE):
+        stream = zlib.compressobj(6, zlib.DEFLATED, -15, 9, strategy)
+        found.append(stream.compress(part) + stream.flush(zlib.Z_FINISH if is_last else zlib.Z_FULL_FLUSH))
+    return min(found, key=len)
 
 
 def thumbnail(weights: Float[Tensor, "T S"], visible: Bool[Tensor, "T S"], most: int) -> np.ndarray:
     """A head as a small picture: how much of a row's weight is in each cell, as 254 · its root; 255 is hidden."""
-    T, S = weights.shape
+    return np.asarray(thumbnails(weights[None], visible[None], most)[0])
+
+
+def thumbnails(weights: Float[Tensor, "H T S"], visible: Bool[Tensor, "H T S"], most: int) -> np.ndarray:
+    """The same of several heads; what a mask hides from all of them alike is looked at once."""
+    H, T, S = weights.shape
+    visible = visible & weights.isfinite()
     rows, cols = min(T, most), min(S, most)
-    mass = pool(weights.double().masked_fill(~visible, 0).numpy(), rows, cols)
-    queries = pool(visible.any(-1, keepdim=True).double().numpy(), rows, 1).clip(min=1)
-    hidden = pool(visible.double().numpy(), rows, cols) == 0
-    return np.where(hidden, 255, np.rint(np.sqrt((mass / queries).clip(0, 1)) * 254)).astype(np.uint8)
+    alike = visible[:1] if bool((visible == visible[:1]).all()) else visible
+    queries = [pool(one.any(-1, keepdim=True).numpy(), rows, 1).clip(min=1) for one in alike] * (H // len(alike))
+    hidden = [pool(one.numpy(), rows, cols) == 0 for one in alike] * (H // len(alike))
+    pictures = np.empty((H, rows, cols), np.uint8)
+    for head, (one, seen) in enumerate(zip(weights.numpy(), visible.numpy(), strict=True)):
+        mass = pool(np.where(seen, one, 0), rows, cols)
+        pictures[head] = np.where(hidden[head], 255, np.rint(np.sqrt((mass / queries[head]).clip(0, 1)) * 254))
+    return pictures
 
 
 def pool(values: np.ndarray, rows: int, cols: int) -> np.ndarray:
     """Sums over rows × cols cells that differ in size by at most one."""
     T, S = values.shape
-    by_row = np.add.reduceat(values, np.arange(rows) * T // max(rows, 1), axis=0)
+    by_row = np.add.reduceat(values, np.arange(rows) * T // max(rows, 1), axis=0, dtype=np.float64)
     return np.asarray(np.add.reduceat(by_row, np.arange(cols) * S // max(cols, 1), axis=1))

@@ -9,8 +9,10 @@ import gzip
 import hashlib
 import html
 import json
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
+from types import MappingProxyType
 
 from regard.show.page.payload import PageData
 
@@ -53,11 +55,7 @@ _START = (
 def page_html(data: PageData) -> str:
     """The page as one HTML document."""
     title = " and ".join(dict.fromkeys(report["title"] for report in data.document["reports"]))
-    blocks = "\n".join(
-        f'<script type="text/plain" id="block-{key}">{base64.b64encode(content).decode()}</script>'
-        for key, content in data.blocks.items()
-    )
-    return _filled(f"{title} · regard" if title else "regard", data.document, "regardPage.startPage();", blocks=blocks)
+    return _filled(f"{title} · regard" if title else "regard", data.document, "regardPage.startPage();", data.blocks)
 
 
 def served_html(settings: dict[str, object]) -> str:
@@ -65,14 +63,30 @@ def served_html(settings: dict[str, object]) -> str:
     return _filled("regard", settings, "regardPage.startServed();", policy="; connect-src 'self'")
 
 
-def _filled(title: str, document: object, last: str, blocks: str = "", policy: str = "") -> str:
+def live_html(title: str, document: object, blocks: Mapping[str, bytes]) -> str:
+    """A page that runs a model: its worker and WebAssembly are made of its own blocks."""
+    last, policy = "regardPage.startLive();", "; worker-src blob:"
+    return _filled(title, document, last, blocks, policy, allowed=" 'wasm-unsafe-eval'")
+
+
+def _filled(
+    title: str,
+    document: object,
+    last: str,
+    blocks: Mapping[str, bytes] = MappingProxyType({}),
+    policy: str = "",
+    allowed: str = "",
+) -> str:
     text = script(last)
     return _PAGE.format(
-        policy=_POLICY.format(hashes=f"'{_hash(_START)}' '{_hash(text)}'") + policy,
+        policy=_POLICY.format(hashes=f"'{_hash(_START)}' '{_hash(text)}'{allowed}") + policy,
         title=html.escape(title, quote=False),
         style=read_asset("page.css"),
         document=json_in_html(document),
-        blocks=blocks,
+        blocks="\n".join(
+            f'<script type="text/plain" id="block-{key}">{base64.b64encode(content).decode()}</script>'
+            for key, content in blocks.items()
+        ),
         packed=packed(text),
         start=_START,
     )

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.heads.report.report import Seen
-from regard.show.page.encode import Encoding, compress, encode, is_triangle, strongest_keys, thumbnail
+from regard.show.page.encode import Encoding, compress, encode, is_triangle, strongest_keys, thumbnails
 from regard.show.page.long import GRID, LONGEST_EXACT, LongLayer
 
 
@@ -31,7 +31,7 @@ class ExactHeads:
         return encode(self.weights[head], self.visible[head], encoding)
 
     def thumbnails(self, most: int) -> bytes:
-        return b"".join(thumbnail(*one, most).tobytes() for one in zip(self.weights, self.visible, strict=True))
+        return thumbnails(self.weights, self.visible, most).tobytes()
 
     def strongest(self) -> bytes:
         return strongest_keys(self.weights, self.visible)
@@ -69,7 +69,7 @@ class PageLayer:
 
     def block(self, head: int) -> bytes:
         """One head, compressed."""
-        return compress(self.heads([head]).block(0, self.encoding))
+        return compress(self.heads([head]).block(0, self.encoding), 1 if self.is_long else self.encoding.planes)
 
     def small(self, most: int) -> tuple[bytes, bytes]:
         """Of every head, a picture of at most `most` rows and columns, and the largest weight of each query."""

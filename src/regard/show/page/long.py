@@ -17,11 +17,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.heads.report.report import Seen
-from regard.show.page.encode import Encoding, encode, is_triangle, pack_pairs, thumbnail
+from regard.heads.report.views import SeenLayer
+from regard.show.page.encode import Encoding, encode, is_triangle, pack_pairs, thumbnails
 
 LONGEST_EXACT = 512  # tokens up to which a page holds every weight
 GRID = 512  # rows and columns of the grid
 TOP = 8  # exact weights of each query
+_ROWS = 256  # queries that are looked at together
+_LARGEST = 65_504.0  # that a 16-bit float holds
 MOST = 65_504  # tokens: a key is stored in 16 bits, and what a key receives as a 16-bit float
 
 
@@ -31,7 +34,7 @@ class LongLayer:
 
     mass: the share of a query block's attention on a key block. visible: may any query of the cell see any key of it?
     keys, weights: the largest weights of each query and their keys; key −1 past the visible ones.
-    mean_received: received ÷ the queries that may see the key; NaN where none may.
+    times: received ÷ what even weights would give the key; NaN where no query may see it.
     """
 
     mass: Float[Tensor, "H rows cols"]
@@ -40,7 +43,7 @@ class LongLayer:
     weights: Float[Tensor, "H T top"]
     entropy: Float[Tensor, "H T"]
     received: Float[Tensor, "H S"]
-    mean_received: Float[Tensor, "H S"]
+    times: Float[Tensor, "H S"]
 
     @staticmethod
     def of(seen: Seen, layer: int, text: int, grid: int = GRID, heads: Sequence[int] | None = None) -> LongLayer:
@@ -54,7 +57,7 @@ class LongLayer:
         columns = torch.arange(mean.shape[-1] + 1) * S // mean.shape[-1]
         top = [view[head].top(TOP) for head in numbers]
         received = view.received[text, numbers].cpu().float()
-        queries = view.queries_per_key()[text, numbers].cpu().float()
+        even = even_received(view, text, numbers)
         return LongLayer(
             mass=(mean * columns.diff()).nan_to_num(0.0).float(),
             visible=view.visible_cells(grid)[text, numbers],
@@ -62,7 +65,7 @@ class LongLayer:
             weights=torch.stack([one.weights[text].cpu().float() for one in top]),
             entropy=view.entropy[text, numbers].cpu().float(),
             received=received,
-            mean_received=torch.where(queries > 0, received / queries, torch.nan),
+            times=torch.where(even > 0, received / even, torch.nan).clamp(max=_LARGEST),
         )
 
     @property
@@ -74,25 +77,44 @@ class LongLayer:
         """One head as bytes, not compressed. encoding: of the grid. [default: a triangle where all heads are one]
 
         The grid; for each rank the steps from query to key, then for each rank the weights · 65535 (0 is none);
-        entropy, received and mean received as float16. Each is stored as all its high bytes, then all its low bytes,
+        entropy, received and times as float16. Each is stored as all its high bytes, then all its low bytes,
         which compresses better.
         """
         T, S = self.keys.shape[1], self.received.shape[1]
         keys, weights = self.keys[head].numpy(), self.weights[head].double().numpy()
         steps = (np.arange(T)[:, None] + (S - T) - keys) & 0xFFFF
         codes = np.where(keys < 0, 0, np.rint(weights.clip(0, 1) * 65535))
-        statistics = [one[head].half().numpy() for one in (self.entropy, self.received, self.mean_received)]
+        statistics = [one[head].half().numpy() for one in (self.entropy, self.received, self.times)]
         parts = [steps.T.astype(np.uint16), codes.T.astype(np.uint16), *(one.view(np.uint16) for one in statistics)]
         grid = encode(self.mass[head], self.visible[head], encoding or self.encoding)
         return grid + b"".join(map(_planes, parts))
 
     def thumbnails(self, most: int) -> bytes:
         """All heads as small pictures."""
-        return b"".join(thumbnail(*one, most).tobytes() for one in zip(self.mass, self.visible, strict=True))
+        return thumbnails(self.mass, self.visible, most).tobytes()
 
     def strongest(self) -> bytes:
         """The largest weight of each query of each head, and its key."""
         return pack_pairs(self.keys[..., 0], self.weights[..., 0])
+
+
+def even_received(view: SeenLayer, text: int, heads: Sequence[int]) -> Float[Tensor, "H S"]:
+    """What each key would receive if every query spread its weights evenly over the keys that it may see.
+
+    Of heads whose keys are seen by equally many queries, one is looked at: their mask is the same.
+    """
+    counts = view.queries_per_key()[text, list(heads)].cpu()
+    _, _, T, S = view.record.sizes
+    found: dict[bytes, Tensor] = {}
+    for head, count in zip(heads, counts, strict=True):
+        key = count.numpy().tobytes()
+        if key in found:
+            continue
+        found[key] = torch.zeros(S)
+        for first in range(0, T, _ROWS):
+            visible = view[head].visible(range(first, min(T, first + _ROWS)))[text].cpu().float()
+            found[key] += (visible / visible.sum(-1, keepdim=True).clamp(min=1)).sum(0)
+    return torch.stack([found[count.numpy().tobytes()] for count in counts])
 
 
 def exact_block(seen: Seen, layer: int, head: int, text: int) -> tuple[dict[str, Any], bytes]:

@@ -10,7 +10,7 @@ import os
 from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
 from typing import Any
 
@@ -18,18 +18,26 @@ from regard.heads.change.effects import Effects
 from regard.heads.measure.registry import AVERAGED, BY_NAME, STATISTICS
 from regard.heads.report.report import Seen
 from regard.heads.report.roles import ROLES
+from regard.show.page.broken import rows_without_numbers
 from regard.show.page.encode import Encoding, compress, highest_outside
 from regard.show.page.layers import ExactHeads, PageLayer
 from regard.show.page.long import LongLayer, exact_block
+from regard.show.page.opening import order_of_heads
 from regard.show.page.steps import LayerSizes, describe_steps
 from regard.support.tokens import TextTokens
 from regard.traces.trace import Trace
 
 FORMAT = 1
+FINE = 262_144  # bytes of all heads, compressed, up to which a page holds five decimals of a weight; then four
 BUDGET = 16_300_000  # bytes of all heads, compressed; base64 adds a third, which makes a page of 22 MB
+COARSER = 4  # steps of linear16 to four decimals
 COARSEST = 6  # steps of root7 that are tried to fit the budget; two of them double the error
 _EVERY = 7  # of so many heads one is encoded to estimate the size of all; a prime, so that it is another in each layer
 THUMBNAIL = 64  # rows and columns of a small picture of a head; smaller maps are shown as they are
+WITHOUT_STEPS = (
+    "The steps of layer {layer} are not in this page. A layer of regard names its steps; to add them: "
+    "seen.widget(steps={{layer}: trace_layer(model, {layer}, ids)}), with trace_layer of regard.traces.trace"
+)
 _EFFECT = {
     "name": "effect",
     "label": "effect",
@@ -51,6 +59,7 @@ class Titled:
     steps: Mapping[int, Trace] = field(default_factory=dict)
     exact: Sequence[tuple[int, int]] = ()  # (layer, head) of a long text whose every weight can be seen
     effects: Effects | None = None  # what each head's absence costs, to shade heads by
+    without_steps: str = WITHOUT_STEPS  # what the view Steps says of a layer that has none
 
 
 @dataclass
@@ -111,6 +120,8 @@ def page_on_demand(reports: Sequence[Titled]) -> PageData:
             heads[id(seen)] = described_heads(seen)
         encodings, pictures = [one.encoding for one in layers], picture_size(layers, always=True)
         described.append(describe_report(titled, layers, encodings, heads[id(seen)], pictures))
+        for key, content in _add_steps(titled, number, layers, described[-1]).items():
+            blocks[key] = partial(bytes, content)
         for layer, one in enumerate(layers):
             for head in range(one.sizes[0]):
                 blocks[f"{one.name}.{number}.{layer}.{head}"] = partial(one.block, head)
@@ -155,20 +166,26 @@ def _report(titled: Titled, number: int, budget: int, thumbnails: bool) -> tuple
     encodings, weights = _encoded(computed, number, budget - _size(blocks))
     blocks |= weights
     described = describe_report(titled, layers, encodings, described_heads(seen, titled.effects), pictures)
-    if unknown := sorted(set(titled.steps) - set(range(len(seen)))):
-        raise ValueError(f"steps has layer {unknown[0]}; this report has layers 0 to {len(seen) - 1}")
     for layer, head in titled.exact:
         _ = seen[layer, head]  # refuses a head that does not exist
         if layers[layer].is_long:  # of a short text every weight is here
             exact, content = exact_block(seen, layer, head, titled.text)
             described["layers"][layer]["exact"][head] = exact
             blocks[f"exact.{number}.{layer}.{head}"] = compress(content)
+    return described, blocks | _add_steps(titled, number, layers, described)
+
+
+def _add_steps(titled: Titled, number: int, layers: Sequence[PageLayer], described: dict[str, Any]) -> dict[str, bytes]:
+    """Describe the steps of layers; returns the blocks with their numbers."""
+    blocks: dict[str, bytes] = {}
+    if unknown := sorted(set(titled.steps) - set(range(len(layers)))):
+        raise ValueError(f"steps has layer {unknown[0]}; this report has layers 0 to {len(layers) - 1}")
     for layer, trace in titled.steps.items():
         H, T, S = layers[layer].sizes
         sizes, key = LayerSizes(H, layers[layer].view.kv_heads, T, S), f"steps.{number}.{layer}"
         described["layers"][layer]["steps"], of_steps = describe_steps(trace, sizes, titled.text, key)
         blocks |= of_steps
-    return described, blocks
+    return blocks
 
 
 def described_heads(seen: Seen, effects: Effects | None = None) -> dict[str, Any]:
@@ -181,7 +198,7 @@ def described_heads(seen: Seen, effects: Effects | None = None) -> dict[str, Any
         raise ValueError(f"effects has head {layer}.{head}, which this report does not have; measure the same model")
     for (layer, head), portrait in portraits.items():
         heads[layer].append(_head(portrait, costs.get((layer, head))))
-    return {"heads": heads, "order": [list(place) for place in seen.order()]}
+    return {"heads": heads, "order": [list(place) for place in order_of_heads(seen, portraits=portraits)]}
 
 
 def describe_report(
@@ -220,14 +237,15 @@ def describe_report(
                 "exact": {},
                 "heads": heads["heads"][layer],
                 "steps": None,
-                "without_steps": f"The steps of layer {layer} are not in this file. To add them: --steps {layer}",
+                "without_steps": titled.without_steps.replace("{layer}", str(layer)),
                 **({"marks": list(view.marks)} if view.marks else {}),
+                **({"broken": broken} if (broken := rows_without_numbers(view, titled.text)) else {}),
             }
         )
     return {
         "title": _encodable(titled.title),
         "precision": _precision(encodings, long=any(one.is_long for one in layers)),
-        "sequences": [_sequence(one) for one in sequences],
+        "sequences": [describe_sequence(one) for one in sequences],
         "layers": described,
         "order": heads["order"],
         "thumbnails": pictures,
@@ -246,29 +264,37 @@ def _encoded(
 ) -> tuple[list[Encoding], dict[str, bytes]]:
     """The grids of long layers; of the others linear16 where it fits the budget, else the finest root7 that does."""
     encodings, blocks = list[Encoding](), dict[str, bytes]()
-    for encodings in _from_finest(heads):
+    for most, encodings in _from_finest(heads, budget):
         makers = _makers(heads, encodings, f"weights.{number}", ExactHeads)
         few = dict(list(makers.items())[::_EVERY])
-        if _size(_compressed(few)) * len(makers) > 2 * budget * len(few):
+        if _size(_compressed(few)) * len(makers) > 2 * most * len(few):
             continue  # far too much: not worth to make all of it
-        blocks = _compressed(makers, budget)
-        if _size(blocks) <= budget:
+        blocks = _compressed(makers, most)
+        if _size(blocks) <= most:
             break
     else:
         blocks = _compressed(_makers(heads, encodings, f"weights.{number}", ExactHeads))
     return encodings, blocks | _compressed(_makers(heads, encodings, f"long.{number}", LongLayer))
 
 
-def _from_finest(heads: Sequence[ExactHeads | LongLayer]) -> Iterator[list[Encoding]]:
-    """How the layers can be stored, the most exact first; the grids of long ones in one way only."""
+def _from_finest(heads: Sequence[ExactHeads | LongLayer], budget: int) -> Iterator[tuple[int, list[Encoding]]]:
+    """How the layers can be stored, the most exact first, and how many bytes that may take; long ones in one way."""
     finest = [one.encoding for one in heads]
-    yield finest
+    yield min(FINE, budget), finest
+    fewer = [
+        one if isinstance(layer, LongLayer) else replace(one, coarse=COARSER)
+        for one, layer in zip(finest, heads, strict=True)
+    ]
+    yield budget, fewer
     outside = [None if isinstance(one, LongLayer) else highest_outside(one.weights) for one in heads]
     for coarse in range(COARSEST + 1):
-        yield [
-            one if most is None else Encoding("root7", one.triangle, most * 2**coarse, coarse)
-            for one, most in zip(finest, outside, strict=True)
-        ]
+        yield (
+            budget,
+            [
+                one if most is None else Encoding("root7", one.triangle, most * 2**coarse, coarse)
+                for one, most in zip(finest, outside, strict=True)
+            ],
+        )
 
 
 def _makers(
@@ -276,18 +302,22 @@ def _makers(
 ) -> dict[str, Callable[[], bytes]]:
     """What makes the block of each head, in layers of this kind."""
     return {
-        f"{name}.{layer}.{head}": partial(one.block, head, encoding)
+        f"{name}.{layer}.{head}": partial(_block, one, head, encoding)
         for layer, (one, encoding) in enumerate(zip(heads, encodings, strict=True))
         if isinstance(one, kind)
         for head in range(len(one.visible))
     }
 
 
+def _block(layer: ExactHeads | LongLayer, head: int, encoding: Encoding) -> bytes:
+    return compress(layer.block(head, encoding), 1 if isinstance(layer, LongLayer) else encoding.planes)
+
+
 def _compressed(blocks: Mapping[str, Callable[[], bytes]], budget: int | None = None) -> dict[str, bytes]:
     """The blocks, made in threads, because zlib runs without the GIL; no more of them once they exceed the budget."""
     finished: dict[str, bytes] = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for key, content in zip(blocks, pool.map(lambda make: compress(make()), blocks.values()), strict=True):
+        for key, content in zip(blocks, pool.map(lambda make: make(), blocks.values()), strict=True):
             finished[key] = content
             if budget is not None and _size(finished) > budget:
                 pool.shutdown(cancel_futures=True)
@@ -304,7 +334,7 @@ def _precision(encodings: Sequence[Encoding], long: bool) -> str:
     if long:
         return "map and the 8 largest weights of each row ±0.00001"
     if all(one.kind == "linear16" for one in encodings):
-        return "weights ±0.00001"
+        return "weights ±0.0001" if any(one.coarse for one in encodings) else "weights ±0.00001"
     error = max(one.error for one in encodings)
     return f"weights ±{error:.1g}, the 8 largest of each row ±0.00001"
 
@@ -318,7 +348,8 @@ def _head(portrait: Any, cost: float | None) -> dict[str, Any]:
     return {"role": role.name, "clear": role.clear, "evidence": role.evidence, "means": means}
 
 
-def _sequence(tokens: TextTokens) -> dict[str, Any]:
+def describe_sequence(tokens: TextTokens) -> dict[str, Any]:
+    """The tokens of a text as the document of a page has them."""
     shown = {str(i): name for i, name in enumerate(tokens.names) if tokens.padding[i] or i in tokens.parts}
     return {
         "pieces": [_encodable(piece) for piece in tokens.pieces],

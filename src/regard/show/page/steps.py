@@ -1,7 +1,8 @@
 """The steps of a layer, from x to out, for the view Steps: what each tensor is called, how it is made, and its numbers.
 
-A number keeps the upper three bytes of its float32, within 1 part in 65,000; integers keep all four. A step that only
-reads another one's numbers in a different order (split, transpose, concat) stores none: it has strides.
+A number keeps the upper three bytes of its float32, rounded to 12 bits of its fraction: within 1 part in 8,000, which
+is more than the view shows. Integers keep all four bytes. A step that only reads another one's numbers in a different
+order (split, transpose, concat) stores none: it has strides. Maps from scores to weights are computed by the page.
 js/data/step-tensors.js reads them.
 """
 
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from regard.show.page.computed_steps import add_recipes, mixture, rounded
 from regard.show.page.encode import compress
 from regard.traces.operation_text import shape_text
 from regard.traces.torch_calls import Step
@@ -51,16 +53,29 @@ def describe_steps(steps: Trace, sizes: LayerSizes, text: int, key: str) -> tupl
     described = [_describe(one, sizes, text, batch, "queries" in steps) for one in steps]
     stored: list[tuple[Tensor, Document]] = []  # the numbers of each block, flat, and the step that it is of
     blocks: dict[str, bytes] = {}
+
+    def store(content: bytes, planes: int = 1) -> str:
+        name = f"{key}.{len(blocks)}"
+        blocks[name] = compress(content, planes)
+        return name
+
+    made = {id(described[number][0]) for number in add_recipes(described, sizes.H, store)}
+    stored += mixture(described, sizes.H)
     # A tensor with fewer axes is stored, those with more are read from it: strides can split heads, not join them.
     for document, value in sorted(described, key=lambda pair: pair[1].dim()):
+        if id(document) in made:
+            document["strides"] = list(torch.empty(value.shape, device="meta").stride())
+            continue
         if value.is_meta or value.is_complex() or value.numel() > MOST:
             continue
         numbers = value.detach().cpu().float()
         if not _read_from(stored, numbers, document):
-            name = f"{key}.{len(blocks)}"
-            document |= {"block": name, "strides": list(numbers.contiguous().stride())}
+            kept = rounded(numbers) if document["bytes"] == 3 else numbers
+            document |= {
+                "block": store(to_planes(kept, document["bytes"]), document["bytes"]),
+                "strides": list(numbers.contiguous().stride()),
+            }
             stored.append((numbers.flatten(), document))
-            blocks[name] = compress(to_planes(numbers, document["bytes"]))
     return [document for document, _ in described], blocks
 
 
@@ -100,6 +115,7 @@ def _describe(one: Step, sizes: LayerSizes, text: int, batch: int | None, named:
         "heads": heads if joined else 1,  # in the last axis
         "bytes": 3 if value.is_floating_point() else 4,
         "block": None,
+        "made": None,  # the recipe of a map that the page computes
         "strides": [],
     }, value
 
@@ -153,6 +169,6 @@ def _read_from(stored: Sequence[tuple[Tensor, Document]], value: Tensor, documen
                 continue
             if torch.equal(numbers.view(torch.int32), flat.view(torch.int32)):
                 strides = as_stored.transpose(*swap).stride() if swap else as_stored.stride()
-                document |= {"block": first["block"], "strides": list(strides)}
+                document |= {"block": first["block"], "made": first["made"], "strides": list(strides)}
                 return True
     return False

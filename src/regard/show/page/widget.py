@@ -31,7 +31,12 @@ const load = async () => {
 const draw = async (cell, removed) => {
   try {
     const { renderWidget } = await load();
-    if (!removed.aborted) removed.addEventListener("abort", renderWidget(cell));
+    const style = document.createElement("style");
+    style.textContent = await unpack(styles);
+    if (removed.aborted) return;
+    cell.el.append(style);
+    removed.addEventListener("abort", () => style.remove());
+    removed.addEventListener("abort", renderWidget(cell));
   } catch (error) {
     cell.el.append(`The page cannot be shown here: ${error.message}`);
     throw error;
@@ -49,8 +54,7 @@ export default { render };
 class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
     """A page in a cell of a notebook. start: the view, layer and head to begin with, as in js/shell/state.js."""
 
-    _esm = f'{UNPACK}const packed = "{_PACKED}";{_RENDER}'
-    _css = read_asset("page.css")
+    _esm = f'{UNPACK}const packed = "{_PACKED}", styles = "{packed(read_asset("page.css"))}";{_RENDER}'
     document = traitlets.Unicode().tag(sync=True)
     start = traitlets.Dict().tag(sync=True)
 

@@ -9,8 +9,9 @@ from regard.heads.change.effects import Effects
 from regard.heads.report.report import Seen
 from regard.heads.report.views import Head, SeenLayer, place
 from regard.show.page.html import page_html
-from regard.show.page.payload import Titled, page_data, page_on_demand
+from regard.show.page.payload import WITHOUT_STEPS, Titled, page_data, page_on_demand
 from regard.support.drawing import as_page, as_widget
+from regard.support.extras import how_to_install
 from regard.support.files import atomically
 from regard.traces.trace import Trace
 
@@ -23,11 +24,12 @@ def titled_texts(
     steps: Mapping[int, Trace] | None = None,
     exact: Sequence[tuple[int, int]] = (),
     effects: Effects | None = None,
+    without_steps: str = WITHOUT_STEPS,
 ) -> list[Titled]:
     """A report for a page: each forward, and each text of its batch. steps: traces of layers, of the first text.
 
     exact: heads, (layer, head), whose every weight is in the page also where the text is long. effects: what heads are
-    shaded by, in all texts.
+    shaded by, in all texts. without_steps: what is said of a layer without steps, {layer}.
     """
     reports: list[Titled] = []
     for number, forward in enumerate(seen.forwards):
@@ -36,7 +38,7 @@ def titled_texts(
             parts = [title, f"forward {number}" * (len(seen.forwards) > 1), f"text {text}" * (texts > 1)]
             chosen = steps if steps and not reports else {}
             name = " · ".join(filter(None, parts))
-            reports.append(Titled(name, forward, text, steps=chosen, exact=exact, effects=effects))
+            reports.append(Titled(name, forward, text, None, chosen, exact, effects, without_steps))
     if not reports:
         raise ValueError("nothing was seen yet, so there is nothing to show; call the model inside the watch block")
     return reports
@@ -51,17 +53,25 @@ def write_page(path: Path | str, reports: Sequence[Titled], start: Mapping[str, 
 
 
 @as_page.register
-def _seen_as_page(seen: Seen, title: str = "", effects: Effects | None = None) -> str:
-    return page_html(page_data(titled_texts(seen, title, effects=effects)))
+def _seen_as_page(
+    seen: Seen, title: str = "", effects: Effects | None = None, steps: Mapping[int, Trace] | None = None
+) -> str:
+    return page_html(page_data(titled_texts(seen, title, steps, effects=effects)))
 
 
 @as_widget.register
-def _seen_as_widget(seen: Seen, title: str = "", text: int | None = None, start: dict[str, Any] | None = None) -> Any:
+def _seen_as_widget(
+    seen: Seen,
+    title: str = "",
+    text: int | None = None,
+    start: dict[str, Any] | None = None,
+    steps: Mapping[int, Trace] | None = None,
+) -> Any:
     try:
         from regard.show.page.widget import PageWidget
     except ImportError:
-        raise ImportError('a widget needs anywidget, which is not installed; pip install "regard[notebook]"') from None
-    return PageWidget(page_on_demand(_some_texts(titled_texts(seen, title), text)), start)
+        raise ImportError(f"a widget needs anywidget, which is not installed; {how_to_install('notebook')}") from None
+    return PageWidget(page_on_demand(_some_texts(titled_texts(seen, title, steps), text)), start)
 
 
 def _some_texts(reports: Sequence[Titled], text: int | None) -> Sequence[Titled]:
@@ -79,7 +89,7 @@ def _some_texts(reports: Sequence[Titled], text: int | None) -> Sequence[Titled]
 @as_widget.register
 def _head_as_widget(head: Head, title: str = "") -> Any:
     report, layer = _where(head)
-    return _seen_as_widget(report, title, start={"view": "head", "layer": layer, "head": head.head})
+    return _seen_as_widget(report, title, start={"layer": layer, "head": head.head})
 
 
 @as_widget.register

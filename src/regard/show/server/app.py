@@ -24,7 +24,7 @@ from starlette.routing import Route
 from regard.show.page.html import served_html
 from regard.show.page.payload import PageData
 from regard.show.server.guard import Guard, known_hosts
-from regard.show.server.limits import Busy, Limits, TooLarge, Turns, check_cut, check_text, in_thread, read_question
+from regard.show.server.limits import Busy, Limits, SharedRuns, TooLarge, Turns, check_cut, check_text, read_question
 
 # Model and text, and where it cuts also the head to cut, to what the page shows; a ValueError is the person's mistake.
 See = Callable[..., PageData]
@@ -50,6 +50,7 @@ def create_app(
     """
     limits = limits or Limits()
     kept, turns = KeptReports(limits.kept_bytes), Turns(limits)
+    runs = SharedRuns(turns, kept.add)
     settings: dict[str, object] = {"models": list(models), "text": example, "longest": limits.characters}
     page = served_html(settings | ({"cuts": True} if cuts else {})).encode()
 
@@ -68,27 +69,18 @@ def create_app(
             raise HTTPException(400, "this server cuts no heads; leave cut out")
         id = kept.id(model, text, cut)
         if (known := kept.get(id)) is None:
-            try:
-                async with turns.turn():
-                    known = await run(request, id, (model, text) if cut is None else (model, text, cut))
-            except Busy:
-                message = "too many texts are waiting for the model; try again in a moment"
-                raise HTTPException(503, message, headers={"Retry-After": "5"}) from None
+            known = await run(request, id, (model, text) if cut is None else (model, text, cut))
         return Response(b'{"id":"%s","document":%s}' % (id.encode(), known.document), media_type="application/json")
 
     async def run(request: Request, id: str, question: tuple[Any, ...]) -> KeptReport:
-        known = kept.get(id)  # somebody else may have asked the same while this one waited
-        if known is not None:
-            return known
-        if await request.is_disconnected():
-            raise HTTPException(400, "the connection was closed before the model ran")
         try:
-            known = await in_thread(lambda: KeptReport.of(see(*question)))
+            return await runs.result(id, request, lambda: KeptReport.of(see(*question)))
         except ValueError as error:
             message = (str(error).splitlines() or ["the model cannot read this text"])[0]
             raise HTTPException(413 if isinstance(error, TooLarge) else 400, message) from None
-        kept.add(id, known)
-        return known
+        except Busy as busy:
+            message = f"the model has {busy.ahead} other texts to read first; try again in {busy.seconds} s"
+            raise HTTPException(503, message, headers={"Retry-After": str(busy.seconds)}) from None
 
     async def block(request: Request) -> Response:
         """A block of a report: gzip."""

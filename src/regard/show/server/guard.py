@@ -81,6 +81,9 @@ class Guard:
             error = "this server does not answer to that Host; open the address that it printed"
             return JSONResponse({"error": error}, 421)
         sites = [value for name, value in scope["headers"] if name == b"sec-fetch-site"]
-        if scope["path"].startswith("/api/") and any(site not in (b"same-origin", b"none") for site in sites):
+        origins = [value.decode("latin-1").lower() for name, value in scope["headers"] if name == b"origin"]
+        foreign = any(site not in (b"same-origin", b"none") for site in sites)
+        foreign = foreign or any(origin.partition("://")[2] != names[0] for origin in origins)
+        if scope["path"].startswith("/api/") and foreign:
             return JSONResponse({"error": "requests of other sites are not answered"}, 403)
         return None

@@ -2,13 +2,15 @@
 
 import asyncio
 import json
+import math
 import re
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -103,7 +105,11 @@ def check_cut(cut: object) -> tuple[int, int] | None:
 
 
 class Busy(Exception):
-    """Too many are waiting, or the wait was too long."""
+    """Too many are waiting, or the wait was too long; ahead: how many run or wait, seconds: when to come again."""
+
+    def __init__(self, ahead: int, seconds: int) -> None:
+        super().__init__(ahead, seconds)
+        self.ahead, self.seconds = ahead, seconds
 
 
 class Turns:
@@ -112,25 +118,65 @@ class Turns:
     def __init__(self, limits: Limits) -> None:
         self.limits, self.running, self.waiting = limits, 0, 0
         self._free = asyncio.Semaphore(limits.running)
+        self._seconds = 1.0  # of a turn: a running mean
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
         """Wait for a turn and take it, or raise Busy."""
         if self.running + self.waiting >= self.limits.running + self.limits.waiting:
-            raise Busy
+            raise self._busy()
         self.waiting += 1
         try:
             await asyncio.wait_for(self._free.acquire(), self.limits.wait_seconds)
         except asyncio.TimeoutError:
-            raise Busy from None
+            raise self._busy() from None
         finally:
             self.waiting -= 1
         self.running += 1
+        began = time.monotonic()
         try:
             yield
         finally:
+            self._seconds += (time.monotonic() - began - self._seconds) / 4
             self.running -= 1
             self._free.release()
+
+    def _busy(self) -> Busy:
+        """Busy until those who wait now have had their turn."""
+        ahead = self.running + self.waiting
+        return Busy(ahead, max(1, math.ceil(self._seconds * ahead / self.limits.running)))
+
+
+class SharedRuns(Generic[Result]):
+    """Runs by the id of their result: who asks for one that waits or runs already shares it.
+
+    keep: called with the id and the result of each run, before anybody gets it.
+    """
+
+    def __init__(self, turns: Turns, keep: Callable[[str, Result], None]) -> None:
+        self.turns, self.keep = turns, keep
+        self._runs: dict[str, tuple[asyncio.Task[Result], list[Request]]] = {}
+
+    async def result(self, id: str, request: Request, work: Callable[[], Result]) -> Result:
+        """The result of the work, done once for all who ask meanwhile, in a turn of its own; or Busy."""
+        if id not in self._runs:
+            self._runs[id] = asyncio.create_task(self._run(id, work)), []
+            self._runs[id][0].add_done_callback(lambda done: done.cancelled() or done.exception())  # all may have left
+        task, requests = self._runs[id]
+        requests.append(request)
+        return await asyncio.shield(task)  # who leaves does not end it for the others
+
+    async def _run(self, id: str, work: Callable[[], Result]) -> Result:
+        try:
+            async with self.turns.turn():
+                for request in self._runs[id][1]:
+                    if not await request.is_disconnected():
+                        result = await in_thread(work)
+                        self.keep(id, result)
+                        return result
+                raise HTTPException(400, "the connection was closed before the model ran")
+        finally:
+            del self._runs[id]
 
 
 async def in_thread(work: Callable[[], Result]) -> Result:

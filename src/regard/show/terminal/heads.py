@@ -28,6 +28,8 @@ _FEW = 24  # rows of a table unless all are asked for
 _FEW_PROBED = 12
 _PROBE_LEGEND = {name: f"mean {BY_NAME[name].legend}" for name in SCORES}
 _MEANS = "Means over all tokens; induction: over repeated ones, so sums may exceed 1."
+_OVERLAP = "The first token is also the one before the second, so sums may exceed 1."
+SHARES = ("first", "previous", "self", "next", "induction", "duplicate")
 _NAMES = 12  # the fewest letters of module names that are worth a place in a heading
 
 
@@ -208,11 +210,20 @@ def _below(
     fitting = table.splitlines()[0].split()
     if entries := legend(fitting):
         lines += ["", legend_table(entries, width)]
-        if "induction" in fitting:
-            lines += [f"  {line}" for line in textwrap.wrap(_MEANS, width - 2)]
+        if note := _sums_note(columns, rows, fitting):
+            lines += [f"  {line}" for line in textwrap.wrap(note, width - 2)]
     if notes := mark_notes(heads or {}):
         lines += ["", *(line for note in notes for line in wrapped_lines(note, width))]
     return "\n".join(lines)
+
+
+def _sums_note(columns: Sequence[str], rows: Rows, fitting: Sequence[str]) -> str:
+    """Why the shares of a row may sum to more than 1, where that can be seen."""
+    if "induction" in fitting:
+        return _MEANS
+    shares = [i for i, name in enumerate(columns) if name in fitting and name in SHARES]
+    sums = [sum(cell for cell in (row[i] for i in shares) if isinstance(cell, float)) for row in rows]
+    return _OVERLAP if any(one > 1.005 for one in sums) else ""
 
 
 def _left_out(rows: Rows) -> str:

@@ -3,6 +3,7 @@
 And one token in every head, as a table: where it looks, and who looks at it.
 """
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from regard.heads.measure.registry import explain_headings, with_headings
 from regard.heads.report.listings import TokenInHead, TokenInHeads
 from regard.heads.report.views import Head
+from regard.show.terminal.heads import SHARES
 from regard.show.terminal.table import (
     Cell,
     html_table,
@@ -28,6 +30,7 @@ _KEYS = 24  # columns that the strongest keys of a row need at least
 _LEAST = 0.05  # the smallest weight that is written beside its row
 _LONGEST = 16  # characters of a token
 _LEVELS = "·▁▂▃▄▅▆▇█"
+_SUMS = "each is a mean over the tokens that have one, so sums may exceed 1"
 _FEW = 16  # heads of a table of one token unless all are asked for
 _COLUMNS = ["head", "role", "looks at", "looked at by"]
 _ORDER = "Sorted by the largest weight on any token but the first, which many heads look at by default."
@@ -84,7 +87,9 @@ def means_in_lines(head: Head, width: int) -> list[str]:
     """The mean statistics of a head by the headings of tables, and what a heading is where Python has another name."""
     means = with_headings(head.summary)
     numbers = "  ".join(f"{name}\xa0{value:.2f}" for name, value in means.items())
-    return [line for text in (numbers, *explain_headings(means)) for line in wrapped_lines(text, width)]
+    above_one = sum(value for name, value in means.items() if name in SHARES and not math.isnan(value)) > 1.005
+    notes = [*explain_headings(means), *[_SUMS] * above_one]
+    return [line for text in (numbers, *notes) for line in wrapped_lines(text, width)]
 
 
 def token_labels(texts: Sequence[TextTokens] | None, text: int, size: int) -> list[str]:

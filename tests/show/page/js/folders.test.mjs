@@ -5,7 +5,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { test } from "node:test";
 
 const SOURCE = new URL("../../../../src/regard/show/page/js/", import.meta.url);
-const FOLDERS = ["data", "words", "draw", "views", "shell"]; // a folder imports only from those before it
+const FOLDERS = ["model", "data", "words", "draw", "views", "shell"]; // a folder imports only from those before it
 const WIDEST = 20;
 
 test("folders are those of the plan, and none has too many files", () => {
@@ -26,11 +26,13 @@ test("imports point one way", () => {
 
 test("no line is too long", () => {
   const long = FOLDERS.flatMap((folder) =>
-    readdirSync(new URL(folder, SOURCE)).flatMap((name) =>
-      readFileSync(new URL(`${folder}/${name}`, SOURCE), "utf8")
-        .split("\n")
-        .flatMap((line, i) => (line.length > 120 ? [`${folder}/${name}:${i + 1}`] : [])),
-    ),
+    readdirSync(new URL(folder, SOURCE))
+      .filter((name) => !name.endsWith(".wasm"))
+      .flatMap((name) =>
+        readFileSync(new URL(`${folder}/${name}`, SOURCE), "utf8")
+          .split("\n")
+          .flatMap((line, i) => (line.length > 120 ? [`${folder}/${name}:${i + 1}`] : [])),
+      ),
   );
   assert.deepEqual(long, []);
 });

@@ -2,12 +2,11 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import {
   changes,
-  difference,
   isChanged,
+  isOnAverage,
   mostChanged,
   moved,
   pairs,
-  whyApart,
 } from "../../../../src/regard/show/page/js/data/head-changes.js";
 import { Weights } from "../../../../src/regard/show/page/js/data/page-data.js";
 
@@ -52,13 +51,13 @@ test("a statistic that one side lacks is not compared", () => {
   );
 });
 
-test("the most changed head comes first, and equal ones in their own order", () => {
+test("the most changed head comes first, also where only its role changed, and equal ones in their own order", () => {
   const before = report(5, [head("self", 0.1, 1), head("self", 0.1, 1), head("self", 0.1, 1)]);
   const after = report(5, [head("self", 0.1, 1), head("local", 0.1, 1), head("self", 0.7, 1)]);
   const list = changes(before, after, averaged);
   assert.deepEqual(
     list.map((one) => one.head),
-    [2, 0, 1],
+    [2, 1, 0],
   );
   assert.deepEqual(
     list.filter(isChanged).map((one) => one.head),
@@ -68,14 +67,6 @@ test("the most changed head comes first, and equal ones in their own order", () 
 
 test("reports with different heads are not compared", () => {
   assert.equal(changes(report(5, [head("self", 0, 0)]), report(5, []), averaged), null);
-});
-
-test("a key hidden from one side counts as 0, one hidden from both has no cell", () => {
-  const [a, b] = [
-    [NaN, 0.25, NaN],
-    [NaN, NaN, 0.5],
-  ].map((values) => new Weights(1, 3, Float32Array.from(values)));
-  assert.deepEqual([...difference(a, b).values], [NaN, -0.25, 0.5]);
 });
 
 test("the row that moved most weight is found", () => {
@@ -90,8 +81,19 @@ test("keys are listed by how much they changed, and small ones are left out", ()
   );
 });
 
-test("other tokens of the same number are told apart", () => {
-  const place = (pieces) => ({ report: report(2, [head("self", 0, 0)], pieces), layer: 0, head: 0 });
-  assert.equal(whyApart(place(["a", "b"]), place(["a", "b"])), "");
-  assert.match(whyApart(place(["a", "b"]), place(["a", "c"])), /The tokens differ/);
+test("a head whose means stayed changed if one weight of a word did, and comes after those whose means did", () => {
+  const [a, b] = [
+    [head("self", 0.5, 0), head("self", 0.5, 0), head("self", 0.5, 0)],
+    [head("self", 0.5, 0), head("self", 0.51, 0), head("self", 0.9, 0)],
+  ].map((heads) => report(5, heads));
+  const word = (_, i) => ({ query: 3, key: 1, before: 0.58, after: 0.2, size: i ? 0.01 : 0.38 });
+  const list = changes(a, b, averaged, word);
+  assert.deepEqual(
+    list.map((one) => [one.head, isOnAverage(one), isChanged(one)]),
+    [
+      [2, true, true],
+      [0, false, true],
+      [1, false, false],
+    ],
+  );
 });

@@ -30,7 +30,7 @@ test("a head of known weights has its entropy, what it receives and its largest 
   near(head.entropy[0], 0);
   near(head.entropy[1], -(0.25 * Math.log(0.25) + 0.75 * Math.log(0.75)));
   assert.deepEqual([...head.received], [1.25, 0.75, 0]);
-  near(head.meanReceived[0], 0.625);
+  near(head.times[0], 1.25 / (1 + 1 / 3)); // even weights: 1 of the first query, a third of the second
   assert.deepEqual(head.top(1), [
     { key: 1, weight: 0.75 },
     { key: 0, weight: 0.25 },
@@ -69,5 +69,5 @@ test("bytes become grid, keys, weights and statistics", () => {
   });
   assert.deepEqual([...head.mass.values], [1, NaN]);
   assert.deepEqual([head.top(0), head.top(1)], [[{ key: 0, weight: 1 }], []]);
-  assert.deepEqual([...head.entropy, ...head.received, ...head.meanReceived], [1, 2, 1, 0, 0.5, 0.5, NaN, 0]);
+  assert.deepEqual([...head.entropy, ...head.received, ...head.times], [1, 2, 1, 0, 0.5, 0.5, NaN, 0]);
 });

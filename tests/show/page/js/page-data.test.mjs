@@ -13,6 +13,13 @@ const near = (a, b, within) => {
   });
 };
 
+test("coarse codes are weights to four decimals", () => {
+  const codes = Uint8Array.from([15, 7, 255, 255, 255, 255]); // 4095, 2047, hidden
+  const encoding = /** @type {const} */ ({ kind: "linear16", triangle: false, highest: 1, coarse: 4 });
+  const weights = decodeWeights(codes, 1, 3, encoding);
+  assert.deepEqual([...weights.values], [1, Math.fround(2047 / 4095), NaN]);
+});
+
 test("a triangle of linear16 has hidden cells after each query", () => {
   const weights = decodeWeights(planes([65534, 16384, 49150]), 2, 2, { kind: "linear16", triangle: true, highest: 1 });
   near([...weights.values], [1, Number.NaN, 16384 / 65534, 49150 / 65534], 1e-7);

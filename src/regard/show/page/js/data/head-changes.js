@@ -1,14 +1,16 @@
 // Changes: which heads differ between two reports and by how much, as regard.heads.report.report.compare defines it.
 
 import { abs, isMissing, max } from "./math.js";
-import { HIDDEN, Weights } from "./page-data.js";
 
-/** @import { Averaged, Report } from "./page-data.js" */
+/** @import { Averaged, Report, Weights } from "./page-data.js" */
+/** @import { WordChange } from "./word-changes.js" */
 /**
  * One statistic of two heads: its means, their shares of the largest possible value, and the difference of the shares.
  * @typedef {{name: string, label: string, before: number, after: number, shares: [number, number], most: [number,
  *   number], size: number}} Pair
- * @typedef {{layer: number, head: number, roles: [string, string], largest: Pair | null, size: number}} Change
+ * largest: of its means; word: the weight that changed most, where it is known.
+ * @typedef {{layer: number, head: number, roles: [string, string], largest: Pair | null, size: number, word: WordChange
+ *   | null}} Change
  * @typedef {{report: Report, layer: number, head: number}} Place
  */
 
@@ -33,38 +35,39 @@ export function pairs(before, after, averaged) {
 }
 
 /**
- * What changed in each head, the most changed first; null where the reports have different heads.
- * @param {Report} before @param {Report} after @param {Averaged[]} averaged @returns {Change[] | null}
+ * What changed in each head: those whose means or role changed, the most changed first, then by the weight that changed
+ * most. null where the reports have different heads.
+ * @param {Report} before
+ * @param {Report} after
+ * @param {Averaged[]} averaged
+ * @param {(layer: number, head: number) => WordChange | null} [word]
+ * @returns {Change[] | null}
  */
-export function changes(before, after, averaged) {
+export function changes(before, after, averaged, word = () => null) {
   const counts = (/** @type {Report} */ report) => report.layers.map((layer) => layer.heads.length).join(" ");
   if (counts(before) !== counts(after)) return null;
   const all = before.layers.flatMap((layer, l) =>
     layer.heads.map((info, head) => {
       const [largest = null] = pairs({ report: before, layer: l, head }, { report: after, layer: l, head }, averaged);
       const roles = /** @type {[string, string]} */ ([info.role, after.layers[l].heads[head].role]);
-      return { layer: l, head, roles, largest, size: largest?.size ?? 0 };
+      return { layer: l, head, roles, largest, size: largest?.size ?? 0, word: word(l, head) };
     }),
   );
-  return all.sort((a, b) => b.size - a.size || a.layer - b.layer || a.head - b.head);
+  const words = (/** @type {Change} */ one) => (isOnAverage(one) ? 0 : (one.word?.size ?? 0));
+  const rank = (/** @type {Change} */ one) => (isOnAverage(one) ? 0 : words(one) >= THRESHOLD ? 1 : 2);
+  return all.sort(
+    (a, b) => rank(a) - rank(b) || words(b) - words(a) || b.size - a.size || a.layer - b.layer || a.head - b.head,
+  );
 }
 
-/** Did the role change, or some share by the threshold or more? @param {Change} change */
-export function isChanged({ size, roles }) {
+/** Did the role change, or some mean by the threshold of its scale or more? @param {Change} change */
+export function isOnAverage({ size, roles }) {
   return size >= THRESHOLD || roles[0] !== roles[1];
 }
 
-/**
- * after − before, cell by cell. A key that is hidden from one has weight 0 there; one hidden from both has no cell.
- * @param {Weights} before @param {Weights} after @returns {Weights}
- */
-export function difference(before, after) {
-  const values = Float32Array.from(before.values, (a, i) => {
-    const b = after.values[i];
-    if (isMissing(a) && isMissing(b)) return HIDDEN;
-    return (isMissing(b) ? 0 : b) - (isMissing(a) ? 0 : a);
-  });
-  return new Weights(before.T, before.S, values);
+/** Did the role, some mean, or some weight of some word change by the threshold or more? @param {Change} change */
+export function isChanged(change) {
+  return isOnAverage(change) || (change.word?.size ?? 0) >= THRESHOLD;
 }
 
 /**
@@ -82,26 +85,6 @@ export function mostChanged(differences, names = []) {
     if (moved > most) [best, most] = [query, moved];
   }
   return best;
-}
-
-/**
- * Why two heads cannot be compared cell by cell; "" where they can: the same tokens look at the same tokens.
- * @param {Place} before @param {Place} after @returns {string}
- */
-export function whyApart(before, after) {
-  const [a, b] = [before.report.layers[before.layer], after.report.layers[after.layer]];
-  const missing = "no difference of the maps and no comparison word by word";
-  if (a.T !== b.T || a.S !== b.S) {
-    const size = (/** @type {typeof a} */ { T, S }) => (T === S ? String(T) : `${T} × ${S}`);
-    return `One has ${size(a)} tokens, the other ${size(b)}: there is ${missing}.`;
-  }
-  const pieces = (/** @type {Place} */ { report }, /** @type {number | null} */ at) =>
-    at === null ? null : report.sequences[at].pieces;
-  const sides = /** @type {const} */ (["queries", "keys"]);
-  const same = sides.every(
-    (side) => JSON.stringify(pieces(before, a[side])) === JSON.stringify(pieces(after, b[side])),
-  );
-  return same ? "" : `The tokens differ: there is ${missing}.`;
 }
 
 /**

@@ -15,7 +15,8 @@ const REMEMBERED = 16; // decoded heads
 export class LongHead {
   /**
    * @param {{T: number, S: number, mass: Weights, keys: Int32Array, weights: Float32Array, entropy: Float32Array,
-   *   received: Float32Array, meanReceived: Float32Array}} parts keys and weights: rank by rank, T each; key -1 is none
+   *   received: Float32Array, times: Float32Array}} parts times: what a key receives ÷ what even weights would give
+   *   it; keys and weights: rank by rank, T each; key -1 is none
    */
   constructor(parts) {
     this.T = parts.T;
@@ -25,7 +26,7 @@ export class LongHead {
     this.weights = parts.weights;
     this.entropy = parts.entropy;
     this.received = parts.received;
-    this.meanReceived = parts.meanReceived;
+    this.times = parts.times;
     /** Every weight, where the page holds queries and keys. @type {import("./exact-weights.js").ExactHead | null} */
     this.exact = null;
     /** @type {Map<number, Weights>} */
@@ -99,20 +100,22 @@ export class LongHead {
     const keys = new Int32Array(T * RANKS).fill(-1);
     const weights = new Float32Array(T * RANKS);
     const entropy = new Float32Array(T);
-    const queries = new Float32Array(S);
+    const even = new Float32Array(S);
     for (let query = 0; query < T; query++) {
       exact.top(query, RANKS, 1e-9).forEach(({ key, weight }, rank) => {
         keys[rank * T + query] = key;
         weights[rank * T + query] = weight;
       });
-      exact.row(query).forEach((p, key) => {
+      const row = exact.row(query);
+      const visible = row.reduce((count, p) => (isMissing(p) ? count : count + 1), 0);
+      row.forEach((p, key) => {
         if (p > 0) entropy[query] -= p * Math.log(p);
-        if (!isMissing(p)) queries[key] += 1;
+        if (!isMissing(p)) even[key] += 1 / visible;
       });
     }
     const received = exact.received();
-    const meanReceived = received.map((sum, key) => (queries[key] ? sum / queries[key] : NaN));
-    return new LongHead({ T, S, mass: exact, keys, weights, entropy, received, meanReceived });
+    const times = received.map((sum, key) => (even[key] ? sum / even[key] : NaN));
+    return new LongHead({ T, S, mass: exact, keys, weights, entropy, received, times });
   }
 }
 
@@ -161,7 +164,7 @@ export function decodeLong(bytes, info) {
   const weights = Float32Array.from(planes(T * RANKS), (code) => code / 65535);
   const keys = Int32Array.from(steps, (step, at) => (weights[at] ? ((at % T) + S - T - step) & 0xffff : -1));
   const floats = (/** @type {number} */ length) => Float32Array.from(planes(length), fromHalf);
-  return new LongHead({ T, S, mass, keys, weights, entropy: floats(T), received: floats(S), meanReceived: floats(S) });
+  return new LongHead({ T, S, mass, keys, weights, entropy: floats(T), received: floats(S), times: floats(S) });
 }
 
 /**

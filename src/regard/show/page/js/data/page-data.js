@@ -3,7 +3,7 @@
 // The document's JSON (`Page`) names everything; weights are in blocks of bytes that a transport hands over: from the
 // file itself, from a notebook's kernel or from a server. A hidden cell (masked) is NaN, which no weight is.
 
-import { floor } from "./math.js";
+import { floor, max } from "./math.js";
 import { PromiseCache } from "./promise-cache.js";
 
 /**
@@ -17,19 +17,22 @@ import { PromiseCache } from "./promise-cache.js";
  * @typedef {{pieces: string[], names: Record<string, string>, bytes: Record<string, string>, padding: number[], words:
  *   number[]}} Sequence names: of tokens that are not shown as their text: padding, and bytes of a character, 猫:2;
  *   bytes: the latter in words, byte 2 of 3 of 猫; padding: the tokens that are padding
- * @typedef {{kind: "linear16" | "root7", triangle: boolean, highest: number, coarse: number}} Encoding coarse: how much
- *   precision was given up for size, which the reader need not know
+ * @typedef {{kind: "linear16" | "root7" | "float32", triangle: boolean, highest: number, coarse: number}} Encoding
+ *   coarse: how much precision was given up for size, which the reader of root7 need not know
  * @typedef {{width: number, scale: number, causal: boolean, error: number}} ExactInfo
  * @typedef {{name: string, T: number, S: number, queries: number | null, keys: number | null, across: boolean,
  *   kv_heads: number, most: Record<string, number>, encoding: Encoding | null, grid: {rows: number, cols: number} |
  *   null, exact: Record<string, ExactInfo>, heads: HeadInfo[], steps: StepInfo[] | null, without_steps: string, marks?:
- *   string[]}} LayerInfo marks: what is assumed or unknown about the layer; across: keys are of another text than
- *   queries; most: the largest possible value of each mean; grid: of a layer whose text is too long for all weights;
- *   exact: its heads whose queries and keys are here
+ *   string[], broken?: Record<string, {rows: [number, number][], kind: string}>}} LayerInfo broken: by head, the rows
+ *   [first, last] whose weights are no numbers, and what made them so; marks: what is assumed or unknown about the
+ *   layer; across: keys are of another text than queries; most: the largest possible value of each mean; grid: of a
+ *   layer whose text is too long for all weights; exact: its heads whose queries and keys are here
  * @typedef {{name: string, operation: string, shape: string, why: string, dtype: string, axes: string[], sizes:
- *   number[], heads: number, bytes: number, block: string | null, strides: number[]}} StepInfo one named tensor of a
- *   layer, for one text: axes are "head", "query", "key", "width" or "" (unknown); heads: how many are side by side in
- *   the last axis
+ *   number[], heads: number, bytes: number, block: string | null, made?: Recipe | null, strides: number[]}} StepInfo
+ *   one named tensor of a layer, for one text: axes are "head", "query", "key", "width" or "" (unknown); heads: how
+ *   many are side by side in the last axis; made: how its numbers are computed
+ * @typedef {{by: string, of: number[], hidden?: string | null, factor?: number | null}} Recipe of a map: by "product",
+ *   "mask", "scale", "softmax" or "same"; of: the numbers of the steps that it is made from; hidden: a block of bits
  * @typedef {{title: string, precision: string, sequences: Sequence[], layers: LayerInfo[], order: [number, number][],
  *   thumbnails: {rows: number, cols: number} | null}} Report
  * start: what is shown first, parts of the state.
@@ -41,14 +44,24 @@ import { PromiseCache } from "./promise-cache.js";
 
 export const HIDDEN = NaN;
 const KEPT = 64; // decoded heads
+const EXACT = 8; // largest weights of a row, which are exact
+const LEAST_ERROR = 0.5 / 65534; // of a weight in 16 bits
 
 /** The weights of one head: T rows (queries) of S columns (keys); NaN where the mask hides the key. */
 export class Weights {
-  /** @param {number} T @param {number} S @param {Float32Array} values */
-  constructor(T, S, values) {
+  /** @param {number} T @param {number} S @param {Float32Array} values @param {number} [error] */
+  constructor(T, S, values, error = LEAST_ERROR) {
     this.T = T;
     this.S = S;
     this.values = values;
+    /** The largest difference from the weights of the model, but for the largest of each row. */
+    this.error = error;
+  }
+
+  /** How far a weight may be off: the largest of each row are exact. @param {number} query @param {number} key */
+  errorAt(query, key) {
+    if (this.error <= LEAST_ERROR) return this.error;
+    return this.top(query, EXACT).some((one) => one.key === key) ? LEAST_ERROR : this.error;
   }
 
   /** @param {number} query @param {number} key */
@@ -117,6 +130,7 @@ export class Weights {
       T,
       S,
       Float32Array.from(sums, (sum, at) => (seen[at] ? sum / sizes[floor(at / S)] : HIDDEN)),
+      max(10 * LEAST_ERROR, 10 * this.error), // of a word in pieces, at most ten
     );
   }
 }
@@ -185,9 +199,10 @@ export class Reports {
 /**
  * Weights from bytes.
  *
- * linear16: weight · 65534, first all high bytes, then all low bytes; 65535 is hidden.
+ * linear16: weight · 65534 (÷ 2^coarse), first all high bytes, then all low bytes; 65535 is hidden.
  * root7: the root of weight ÷ highest, · 126, a byte each; 127 is hidden. Then, for each query, its largest weights
  *   exactly: 8 keys (uint16) and 8 weights (uint16, · 65535); key 65535 is none.
+ * float32: the rows of a triangle as they were computed; NaN is hidden.
  * A triangle holds only keys that are not after their query.
  * @param {Uint8Array} bytes
  * @param {number} T
@@ -197,14 +212,20 @@ export class Reports {
  */
 export function decodeWeights(bytes, T, S, encoding) {
   const values = new Float32Array(T * S).fill(HIDDEN);
+  if (encoding.kind === "float32") {
+    const rows = new Float32Array(bytes.buffer, bytes.byteOffset, bytes.byteLength / 4);
+    for (let i = 0, at = 0; i < T; at += ++i) values.set(rows.subarray(at, at + i + 1), i * S);
+    return new Weights(T, S, values);
+  }
   const length = encoding.triangle ? (T * (T + 1)) / 2 : T * S;
+  const one = 65534 >> (encoding.coarse ?? 0);
   let at = 0;
   for (let i = 0; i < T; i++) {
     const end = encoding.triangle ? i + 1 : S;
     for (let j = 0; j < end; j++, at++) {
       if (encoding.kind === "linear16") {
         const code = bytes[at] * 256 + bytes[length + at];
-        if (code < 65535) values[i * S + j] = code / 65534;
+        if (code < 65535) values[i * S + j] = code / one;
       } else if (bytes[at] < 127) {
         values[i * S + j] = (bytes[at] / 126) ** 2 * encoding.highest;
       }
@@ -219,7 +240,10 @@ export function decodeWeights(bytes, T, S, encoding) {
       }
     }
   }
-  return new Weights(T, S, values);
+  // as Encoding.error of show/page/encode.py
+  const { kind, highest, coarse } = encoding;
+  const error = kind === "linear16" ? LEAST_ERROR : (highest * (126 / 2 ** (coarse / 2) + 0.25)) / 126 ** 2;
+  return new Weights(T, S, values, error);
 }
 
 /**
@@ -227,16 +251,19 @@ export function decodeWeights(bytes, T, S, encoding) {
  * @param {Document} document @returns {Transport}
  */
 export function embedded(document) {
-  return async (key) => {
-    const block = document.getElementById(`block-${key}`);
-    if (!block) throw new Error(`${key} is not in this file.`);
-    return gunzip(fromBase64(block.textContent ?? ""));
-  };
+  return (key) => blockOf(document, key);
+}
+
+/** @param {Document} document @param {string} key @returns {Promise<Uint8Array<ArrayBuffer>>} */
+export async function blockOf(document, key) {
+  const block = document.getElementById(`block-${key}`);
+  if (!block) throw new Error(`${key} is not in this file.`);
+  return gunzip(fromBase64(block.textContent ?? ""));
 }
 
 /**
  * The bytes come from a Response, not from a Blob, which a browser keeps in another process: ten times slower.
- * @param {Uint8Array<ArrayBuffer>} bytes @returns {Promise<Uint8Array>}
+ * @param {Uint8Array<ArrayBuffer>} bytes @returns {Promise<Uint8Array<ArrayBuffer>>}
  */
 export async function gunzip(bytes) {
   const body = /** @type {ReadableStream<Uint8Array<ArrayBuffer>>} */ (new Response(bytes).body);

@@ -1,5 +1,6 @@
 // Tensors: the steps of a layer, from x to out, each with the meaning of its axes and its numbers.
 
+import { computeStep } from "./computed-steps.js";
 import { floor, max } from "./math.js";
 
 /** @import { StepInfo, Transport } from "./page-data.js" */
@@ -130,6 +131,8 @@ export class StepTensor {
 export async function loadSteps(steps, H, transport) {
   /** @type {Map<string, Promise<Float32Array>>} */
   const blocks = new Map();
+  /** @type {Map<string, Promise<Uint8Array>>} */
+  const masks = new Map();
   for (const { block, bytes } of steps) {
     if (block && !blocks.has(block))
       blocks.set(
@@ -137,9 +140,24 @@ export async function loadSteps(steps, H, transport) {
         transport(block).then((content) => fromPlanes(content, bytes)),
       );
   }
-  return Promise.all(
-    steps.map(async (info) => new StepTensor(info, info.block ? ((await blocks.get(info.block)) ?? null) : null, H)),
-  );
+  for (const { made } of steps) {
+    if (made?.hidden && !masks.has(made.hidden)) masks.set(made.hidden, transport(made.hidden));
+  }
+  /** @type {StepTensor[]} */
+  const loaded = [];
+  for (const info of steps)
+    loaded.push(new StepTensor(info, (info.block && (await blocks.get(info.block))) || null, H));
+  /** @type {Map<string, Float32Array>} */
+  const computed = new Map(); // several steps may read one mix
+  for (const tensor of loaded) {
+    const { made, sizes } = tensor.info;
+    if (!made || made.of.some((number) => !loaded[number].values)) continue; // more numbers than a page holds
+    const key = JSON.stringify(made);
+    const hidden = (made.hidden && (await masks.get(made.hidden))) || null;
+    tensor.values = computed.get(key) ?? computeStep(made, loaded, sizes, H, hidden);
+    computed.set(key, tensor.values);
+  }
+  return loaded;
 }
 
 /**

@@ -15,7 +15,8 @@ import { LABEL_FONT } from "./weight-map.js";
  *   pixels of a row; label: width of a column of words
  */
 
-const MOST = 12; // lines
+const MOST = 12; // lines of a word that looks
+const MOST_LOOKERS = 64; // lines of a word that is looked at
 const LEAST = 0.01; // weight of a line
 const ARROW = 0.08; // weight from which a line has an arrowhead
 const WIDEST = 9; // pixels of a line of weight 1
@@ -44,6 +45,7 @@ export class AttentionLines {
     this.paths = s("g.paths");
     this.ties = s("g.ties");
     this.titles = s("g.titles");
+    this.note = s("text.note", { "text-anchor": "middle" });
     this.el = s(
       "svg.lines",
       { "aria-hidden": true },
@@ -100,10 +102,12 @@ export class AttentionLines {
           )
         : [];
     fill(this.ties, ...tied(cols, this.left - 3), ...tied(rows, width - 1));
+    attributes(this.note, { x: (this.left + this.right) / 2, y: top - 24 });
     fill(
       this.titles,
       s("text", { x: this.left - 10, y: top - 8, "text-anchor": "end" }, "is looked at"),
       s("text", { x: width - 8, y: top - 8, "text-anchor": "end" }, "looks"),
+      this.note,
     );
   }
 
@@ -117,7 +121,9 @@ export class AttentionLines {
     const isQuery = side === "query";
     const valid = unit >= 0 && unit < (isQuery ? weights.T : weights.S);
     const values = valid ? (isQuery ? weights.row(unit) : weights.column(unit)) : new Float32Array();
-    const best = largest(values, MOST, LEAST);
+    const all = values.reduce((count, value) => (value >= LEAST ? count + 1 : count), 0);
+    const best = largest(values, isQuery ? MOST : MOST_LOOKERS, LEAST);
+    attributes(this.note, { text: all > best.length ? `the ${best.length} largest of ${all}` : "" });
     const ends = new Map(best.map(({ index, value }) => [index, value]));
     const { row, top, theme } = options;
     const middle = (/** @type {number} */ i) => top + (i + 0.5) * row;
@@ -125,12 +131,16 @@ export class AttentionLines {
       this.paths,
       ...best.reverse().flatMap(({ index, value }) => {
         const [key, query] = isQuery ? [index, unit] : [unit, index];
-        return this.#line(middle(key), middle(query), value, css(weightColor(max(0.12, value), theme)));
+        const color = css(weightColor(max(0.12, value), theme));
+        return this.#line(middle(key), middle(query), value, color, isQuery || row < 10 ? 0 : NUMBER - 8);
       }),
     );
     const [mine, theirs] = isQuery ? [this.queries, this.keys] : [this.keys, this.queries];
     // Where not every word has a place, one that is shown for its weight hides its neighbours.
-    const strong = [...ends].filter(([, value]) => value >= ARROW).map(([i]) => i);
+    const strong = apart(
+      [...ends].filter(([, value]) => value >= ARROW),
+      this.every,
+    );
     const covered = (/** @type {number} */ i, /** @type {number[]} */ shown) =>
       this.every > 1 && !shown.includes(i) && shown.some((one) => abs(one - i) < this.every);
     for (const text of mine.children) {
@@ -146,18 +156,21 @@ export class AttentionLines {
       const state = hidden ? "hidden" : valid && strong.includes(i) ? "strong" : "";
       attributes(text, { "data-state": covered(i, strong) ? "covered" : state });
     }
-    const x = isQuery ? NUMBER - 8 : options.width + 4;
+    const x = isQuery ? NUMBER - 8 : this.right - 2;
     fill(
       this.numbers,
-      ...(isQuery && row >= 10 ? best : []).map(({ index, value }) =>
+      ...(row >= 10 ? best : []).map(({ index, value }) =>
         s("text.n", { x, y: middle(index) + 4, "text-anchor": "end", "data-strong": value >= ARROW }, number(value)),
       ),
     );
   }
 
-  /** @param {number} keyY @param {number} queryY @param {number} weight @param {string} color */
-  #line(keyY, queryY, weight, color) {
-    const [from, to] = [this.right, this.left + (weight >= ARROW ? 8 : 2)];
+  /**
+   * @param {number} keyY @param {number} queryY @param {number} weight @param {string} color
+   * @param {number} inset pixels at the right, for a number
+   */
+  #line(keyY, queryY, weight, color, inset) {
+    const [from, to] = [this.right - inset, this.left + (weight >= ARROW ? 8 : 2)];
     const bend = (from - to) * 0.5;
     const line = s("path", {
       d: `M${from} ${queryY}C${from - bend} ${queryY} ${to + bend} ${keyY} ${to} ${keyY}`,
@@ -182,4 +195,16 @@ export class AttentionLines {
       ? { side: /** @type {Side} */ (side), unit }
       : null;
   }
+}
+
+/**
+ * Of units with a weight, those whose words do not overlap: the heavier of two neighbours.
+ * @param {[number, number][]} weighed @param {number} every rows that a word takes
+ */
+function apart(weighed, every) {
+  /** @type {number[]} */
+  const chosen = [];
+  for (const [unit] of weighed.sort((a, b) => b[1] - a[1]))
+    if (chosen.every((one) => abs(one - unit) >= every)) chosen.push(unit);
+  return chosen;
 }

@@ -41,6 +41,18 @@ export function pairCells({ label, before, after, shares, most }, height = 28) {
 }
 
 /**
+ * The weight of one word on another, before and after.
+ * @param {string} name @param {{before: number, after: number}} weight
+ */
+export function weightCells(name, { before, after }) {
+  return [
+    h("span.statistic", name),
+    dumbbell(BAR, before, after, [0, 0.5, 1], 40),
+    h("span.num.values", `${number(before)} → ${number(after)}`),
+  ];
+}
+
+/**
  * ○──● on a scale from 0 to 1.
  * @param {number} width
  * @param {number} before
@@ -125,7 +137,7 @@ export function scaleHeading(...titles) {
 
 /**
  * Two means as a part of an answer: 0.80 → 0.38.
- * @param {Pair} pair @returns {import("../words/questions.js").Part[]}
+ * @param {{before: number, after: number}} pair @returns {import("../words/questions.js").Part[]}
  */
 export function arrow({ before, after }) {
   return [figure(`${number(before)} → ${number(after)}`)];

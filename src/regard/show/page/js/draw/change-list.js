@@ -1,12 +1,14 @@
 // The list beside two maps: the heads of two reports, or the statistics of two heads, the largest change first.
 
-import { changes, isChanged, pairs, THRESHOLD } from "../data/head-changes.js";
+import { changes, isChanged, isOnAverage, pairs, THRESHOLD } from "../data/head-changes.js";
 import { max, min } from "../data/math.js";
-import { dot, pairCells, scaleHeading } from "./before-after.js";
+import { Names } from "../words/names.js";
+import { dot, pairCells, scaleHeading, weightCells } from "./before-after.js";
 import { attributes, fill, finish, h, isPlain } from "./dom.js";
-import { roleMark } from "./head-picker.js";
+import { isSquare, roleMark } from "./head-picker.js";
 
 /** @import { App } from "../shell/app.js" */
+/** @import { WordChanges } from "../data/word-changes.js" */
 /** @import { Change } from "../data/head-changes.js" */
 
 /** A row for each statistic of two heads, below one scale. @param {import("../data/head-changes.js").Pair[]} list */
@@ -18,9 +20,10 @@ export function statisticRows(list) {
 
 /** A heading, and a row for each change. */
 export class ChangeList {
-  /** @param {App} app */
-  constructor(app) {
+  /** @param {App} app @param {WordChanges} words */
+  constructor(app, words) {
     this.app = app;
+    this.words = words;
     this.all = false; // show every head
     this.drawn = ""; // what the rows are of
     this.heading = h("h2");
@@ -34,7 +37,7 @@ export class ChangeList {
    */
   drawChanges(second) {
     const { state } = this.app.store;
-    const now = `${state.report} ${second} ${this.all} ${this.app.theme}`;
+    const now = `${state.report} ${second} ${this.all} ${this.app.theme} ${this.words.found.size}`;
     if (this.drawn !== now) {
       this.drawn = now;
       this.#drawRows(second);
@@ -50,7 +53,7 @@ export class ChangeList {
     const { app } = this;
     const { reports, averaged } = app.reports.page;
     const { report } = app.store.state;
-    const list = changes(app.report, reports[second], averaged);
+    const list = changes(app.report, reports[second], averaged, (l, i) => this.words.at(report, second, l, i));
     fill(this.heading, "Heads ", h("span", list ? "the most changed first" : ""));
     if (!list) {
       const count = (/** @type {number} */ i) => reports[i].layers.map((layer) => layer.heads.length).join(" + ");
@@ -59,7 +62,8 @@ export class ChangeList {
       return fill(this.el, h("p.note", text));
     }
     const changed = list.filter(isChanged);
-    const rest = changed.length ? list.length - changed.length : 0;
+    const rest = list.length - changed.length;
+    const all = this.words.known(report, second) ? ", on average and for every word" : ", in the same role";
     const more = h(
       "button.more",
       {
@@ -70,9 +74,9 @@ export class ChangeList {
       },
       this.all
         ? `only those that changed by ${THRESHOLD} or more`
-        : `${rest} more changed by less than ${THRESHOLD}, in the same role`,
+        : `${rest} more changed by less than ${THRESHOLD}${all}`,
     );
-    const rows = (this.all || !changed.length ? list : changed).map((one) => this.#change(one));
+    const rows = (this.all ? list : changed).map((one) => this.#change(one));
     fill(
       this.el,
       h("p.key", dot(0), ` ${reports[report].title}  `, dot(1), ` ${reports[second].title}`),
@@ -83,7 +87,15 @@ export class ChangeList {
   }
 
   /** @param {Change} change */
-  #change({ layer, head, roles, largest }) {
+  #change(change) {
+    const { layer, head, roles, largest, word } = change;
+    const { rows, cols } = Names.of(this.app.report, this.app.report.layers[layer], false);
+    const cells =
+      word && !isOnAverage(change)
+        ? weightCells(`${rows.label(word.query)} → ${cols.label(word.key)}`, word)
+        : largest
+          ? pairCells(largest, 40)
+          : [];
     const role =
       roles[0] === roles[1]
         ? h("span.role-of.quiet", roles[0])
@@ -93,7 +105,7 @@ export class ChangeList {
       { role: "option", "data-head": `${layer}.${head}`, onclick: () => this.app.choose(layer, head) },
       h("span.num.id", `${layer}.${head}`),
       role,
-      ...(largest ? pairCells(largest, 40) : []),
+      ...cells,
     );
   }
 
@@ -108,7 +120,7 @@ export class ChangeList {
     fill(this.heading, "Statistics ", h("span", "the most different first"));
     const named = heads.map(({ layer, head }, i) => {
       const { role } = report.layers[layer].heads[head];
-      return h("span", dot(i), ` ${layer}.${head} `, roleMark(reports.role(role)), ` ${role}  `);
+      return h("span", dot(i), ` ${layer}.${head} `, roleMark(reports.role(role), isSquare(report)), ` ${role}  `);
     });
     fill(this.el, h("p.key", ...named), ...statisticRows(pairs(heads[0], heads[1], reports.page.averaged)));
   }

@@ -212,3 +212,15 @@ export function weightScale(theme) {
     h("div.ticks.num", ...TICKS.map(label)),
   ];
 }
+
+/**
+ * A row whose weights are no numbers: hatched in red.
+ * @param {CanvasRenderingContext2D} context @param {number} y @param {number} height @param {number} width
+ * @param {Theme} theme
+ */
+export function paintBroken(context, y, height, width, theme) {
+  context.fillStyle = theme === "dark" ? "#3a1a21" : "#fbe9ec";
+  context.fillRect(0, y, width, max(1, height - (height >= 8 ? 1 : 0)));
+  context.fillStyle = theme === "dark" ? "#ff7a8c66" : "#bf123855";
+  for (let x = round(y) % 8; x < width; x += 8) context.fillRect(x, y, 1, max(1, height - (height >= 8 ? 1 : 0)));
+}

@@ -7,17 +7,32 @@ import { drawPicture } from "./head-pictures.js";
 /** @import { Report, RoleInfo } from "../data/page-data.js" */
 /** @import { Atlas } from "./head-pictures.js" */
 
-/** The mark of a role: its shape on a map. @param {RoleInfo} role */
-export function roleMark({ glyph, light, dark }) {
+const HALF = "M.5 .5v11h11z"; // the map of a causal head
+const PREVIEW = 144; // pixels of the picture of the head that is pointed at
+
+/**
+ * The mark of a role: its shape on a map.
+ * @param {RoleInfo} role
+ * @param {boolean} [square] do words look at later ones, too?
+ */
+export function roleMark({ glyph, light, dark }, square = false) {
+  const [frame, shape] = square
+    ? ["M.5 .5h11v11h-11z", glyph.replace("M1 1v10h10z", "M1 1h10v10h-10z")]
+    : [HALF, glyph];
   const mark = s(
     "svg.glyph",
     { viewBox: "0 0 12 12", width: 12, height: 12, "aria-hidden": true },
-    s("path.frame", { d: "M.5 .5v11h11z" }),
-    s("path", { class: glyph.endsWith("z") ? "shape area" : "shape", d: glyph }),
+    s("path.frame", { d: frame }),
+    s("path", { class: glyph.endsWith("z") ? "shape area" : "shape", d: shape }),
   );
   mark.style.setProperty("--light", light);
   mark.style.setProperty("--dark", dark);
   return mark;
+}
+
+/** Do words of some layer look at later ones? @param {Report} report */
+export function isSquare({ layers }) {
+  return !layers.every((layer) => layer.encoding?.triangle);
 }
 
 /** All heads, layers down and heads across, one of them chosen. */
@@ -30,6 +45,13 @@ export class HeadPicker {
     this.el = h("div.picker", { role: "grid", "aria-label": "heads", tabindex: "0" }, this.canvas, this.mark);
     this.cell = h("span.picker-cell", { role: "gridcell" });
     this.el.append(h("div", { role: "row" }, this.cell));
+    this.large = /** @type {HTMLCanvasElement} */ (h("canvas"));
+    this.named = h("span");
+    this.preview = h("div.preview", { "aria-hidden": true, hidden: true }, this.large, this.named);
+    this.previewed = "";
+    this.el.append(this.preview);
+    this.el.addEventListener("pointermove", (event) => this.#show(event));
+    this.el.addEventListener("pointerleave", () => this.#hide());
     this.el.addEventListener("click", (event) => {
       const box = this.el.getBoundingClientRect();
       const head = floor((event.clientX - box.left - this.left) / this.step);
@@ -90,6 +112,29 @@ export class HeadPicker {
       "aria-colindex": head + 1,
       "aria-label": `head ${layer}.${head}${info ? `, ${info.role}` : ""}`,
     });
+  }
+
+  /** A larger picture of the head under the pointer, and its name. @param {PointerEvent} event */
+  #show(event) {
+    const { report, atlas } = this;
+    const box = this.el.getBoundingClientRect();
+    const head = floor((event.clientX - box.left - this.left) / this.step);
+    const layer = floor((event.clientY - box.top) / this.step);
+    const info = report?.layers[layer]?.heads[head];
+    if (!atlas || !info || event.pointerType === "touch") return this.#hide();
+    const key = `${layer}.${head}`;
+    if (this.previewed === key && !this.preview.hidden) return;
+    this.previewed = key;
+    const context = sizedContext(this.large, PREVIEW, PREVIEW);
+    context.clearRect(0, 0, PREVIEW, PREVIEW);
+    drawPicture(context, atlas, key, 0, 0, PREVIEW);
+    attributes(this.named, { text: `${key} ${info.role}` });
+    styles(this.preview, { left: this.left + (head + 1) * this.step + 6, top: (layer + 1) * this.step + 6 });
+    this.preview.hidden = false;
+  }
+
+  #hide() {
+    if (!this.preview.hidden) this.preview.hidden = true;
   }
 
   /** @param {KeyboardEvent} event */

@@ -67,13 +67,13 @@ export class LargestWeights {
  * @param {Looked[]} list @param {Names} names
  */
 export function byName(list, names) {
-  /** @type {Map<string, {name: string, weight: number, times: number}>} */
+  /** @type {Map<string, {name: string, weight: number, times: number, unit: number}>} */
   const groups = new Map();
   for (const { unit, weight } of list) {
     if (weight < 0.005) continue;
     const name = names.names[unit];
-    const group = groups.get(name) ?? { name, weight: 0, times: 0 };
-    groups.set(name, { name, weight: group.weight + weight, times: group.times + 1 });
+    const group = groups.get(name) ?? { name, weight: 0, times: 0, unit };
+    groups.set(name, { ...group, weight: group.weight + weight, times: group.times + 1 });
   }
   return [...groups.values()].sort((a, b) => b.weight - a.weight);
 }

@@ -33,6 +33,7 @@ export class Strips {
     if (this.report === report) return;
     this.report = report;
     const heads = report.layers.flatMap((layer, l) => layer.heads.map((info, i) => ({ info, place: `${l}.${i}` })));
+    this.el.hidden = heads.length < 2; // nothing to be among
     const count = /** @type {HTMLElement} */ (this.heading.querySelector(".count"));
     count.textContent = this.sort ? "one tick per head; click to sort" : String(heads.length);
     this.strips = [];

@@ -47,6 +47,11 @@ export class StepItem {
     this.block = { width: 0, height: 0, step: 0, rows: 1 };
   }
 
+  /** Say that the run before has no such step. */
+  markNew() {
+    this.el.querySelector(".step-name b")?.append(" ", h("span.new", "new"));
+  }
+
   /** The middle of the first line, in pixels from the top of the view. */
   get middle() {
     return this.el.offsetTop + (this.again ? 14 : 19);

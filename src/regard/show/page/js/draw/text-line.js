@@ -9,6 +9,8 @@ import { attributes, fill, finish, h, isPlain, styles } from "./dom.js";
 /** @import { Theme } from "./color.js" */
 
 const SHADED_FROM = 0.01;
+/** Is it a mark of the tokenizer, such as [SEP] or </s>? @param {string} text */
+const isMark = (text) => /^(\[[A-Z]+\d*\]|<[^<>\s]+>)$/.test(text);
 
 /** The text as a list of options; arrows move, Enter pins. */
 export class TextLine {
@@ -67,14 +69,22 @@ export class TextLine {
       return h(
         "span.around",
         { dir: "auto" },
-        blank ? "" : around(before),
+        blank ? "" : around(before) || (i && isMark(text) && !/\s$/.test(texts[i - 1]) ? " " : ""),
         node,
-        names.padding[at] ? " " : blank ? around(text.replace(/^ +/, "")) : around(after),
+        names.padding[at] ? " " : blank ? this.#breakAfter(texts, i) : around(after),
       );
     });
     fill(this.el, ...this.units);
     this.units = /** @type {HTMLElement[]} */ (this.units.map((around) => around.querySelector(".unit")));
     this.shown = [];
+  }
+
+  /** Scroll the text so that a unit is seen, where only a part of it is shown. @param {number} i */
+  reveal(i) {
+    const node = this.units[i];
+    if (!node || this.el.scrollHeight <= this.el.clientHeight) return;
+    const [box, own] = [this.el.getBoundingClientRect(), node.getBoundingClientRect()];
+    if (own.top < box.top || own.bottom > box.bottom) this.el.scrollTop += own.top - box.top - box.height / 2;
   }
 
   /**
@@ -97,6 +107,24 @@ export class TextLine {
       styles(node, { background, color: ink });
       attributes(node, { "data-state": state, "aria-selected": i === focus });
     });
+  }
+
+  /**
+   * What stands after a unit without letters: a line break, where an empty line ends a larger gap.
+   * @param {string[]} texts @param {number} i @returns {Node | string}
+   */
+  #breakAfter(texts, i) {
+    const text = texts[i].replace(/^ +/, "");
+    if (!text.includes("\n")) return text ? " " : "";
+    const isBreak = (/** @type {string | undefined} */ one) => one?.includes("\n") && !one.trim();
+    if (isBreak(texts[i + 1])) return "";
+    return isBreak(texts[i - 1]) || /\n.*\n/s.test(text) ? h("span.stanza") : "\n";
+  }
+
+  /** Mark words that another text does not have. @param {number[]} units */
+  mark(units) {
+    const marked = new Set(units);
+    this.units.forEach((node, i) => attributes(node, { "data-differs": marked.has(i) }));
   }
 
   /** @param {KeyboardEvent} event */

@@ -2,7 +2,7 @@
 
 import { abs, ceil, floor, isMissing, max, min, round } from "../data/math.js";
 import { Names, number } from "../words/names.js";
-import { css, inkOn, pixelImage, signedColor, weightColor } from "./color.js";
+import { css, inkOn, paintBroken, pixelImage, signedColor, weightColor } from "./color.js";
 import {
   attributes,
   fill,
@@ -23,7 +23,8 @@ import {
 /** @import { Theme } from "./color.js" */
 /**
  * @typedef {{cell: number, theme: Theme, signed?: boolean, rowLabels: boolean, diagonalLabels?: boolean, bare?:
- *   boolean, font?: string}} MapOptions bare: no labels at all; font: of labels
+ *   boolean, font?: string, broken?: Set<number>, triangle?: boolean}} MapOptions bare: no labels at all; font: of
+ *   labels; broken: rows whose weights are no numbers; triangle: are later keys hidden from them?
  * @typedef {(row: number, col: number) => void} OnCell
  */
 
@@ -59,6 +60,8 @@ export class WeightMap {
     this.left = 0;
     this.top = 0;
     this.size = 12;
+    /** @type {Set<number>} */
+    this.broken = new Set();
   }
 
   /** @param {Weights} weights @param {Names} rows @param {Names} cols @param {MapOptions} options */
@@ -78,6 +81,9 @@ export class WeightMap {
     context.clearRect(0, 0, width, height);
     if (cell >= 4) this.#cells(context, weights, options);
     else this.#pixels(context, weights, options);
+    this.broken = options.broken ?? new Set();
+    for (const row of this.broken)
+      paintBroken(context, row * cell, cell, options.triangle ? (row + 1) * cell : width, options.theme);
     const place = { left: `${this.left}px`, top: `${this.top}px`, width: `${width}px`, height: `${height}px` };
     styles(this.canvas, { left: place.left, top: place.top });
     styles(this.grid, place);
@@ -140,6 +146,7 @@ export class WeightMap {
   describe(row, col) {
     const weight = this.weights ? this.weights.at(row, col) : NaN;
     const [from, to] = [this.rows.said(row), this.cols.said(col)];
+    if (this.broken.has(row)) return `${from} → ${to}, not a number`;
     return isMissing(weight) ? `${from} → ${to}, hidden by the mask` : `${from} → ${to}, ${number(weight)}`;
   }
 
@@ -227,8 +234,12 @@ export class WeightMap {
   }
 }
 
-/** A weight in a cell: .94, 1, −.12. @param {number} value */
+/** A weight in a cell: .94, 1, −.12; nothing where it rounds to 0. @param {number} value */
 function short(value) {
-  const text = abs(value).toFixed(2).replace(/^0/, "");
-  return (value < 0 && text !== ".00" ? "−" : "") + text;
+  const text = abs(value)
+    .toFixed(2)
+    .replace(/^0/, "")
+    .replace(/^1\.00$/, "1");
+  if (text === ".00") return "";
+  return (value < 0 ? "−" : "") + text;
 }

@@ -2,7 +2,7 @@
 // query, below it what every key receives.
 
 import { abs, floor, isMissing, max, min, sqrt } from "../data/math.js";
-import { pixelImage, weightColor } from "./color.js";
+import { paintBroken, pixelImage, weightColor } from "./color.js";
 import { attributes, fill, finish, h, isPlain, mapGrid, moveIn, s, sizedContext, styles } from "./dom.js";
 import { paintRibbon, paintSingle, RIBBON } from "./zoom-paint.js";
 
@@ -17,6 +17,11 @@ const SINGLE = 3; // pixels of a token from which single weights are drawn inste
 const LARGEST = 22; // pixels of a token at the closest
 const DRAG = 4; // pixels that a drag must move, to be no click
 const STEP = 1.5; // of one zoom
+
+/** 12 or 1.5. @param {number} value */
+function shortest(value) {
+  return value >= 10 ? value.toFixed(0) : value.toFixed(1);
+}
 
 /** The map, its margins and the part of the text that it shows. */
 export class ZoomMap {
@@ -84,8 +89,10 @@ export class ZoomMap {
     styles(this.titles[0], { left: size + 8, top: size + 4 });
     styles(this.titles[1], { left: "0", top: size + RIBBON + 8 });
     attributes(this.titles[0], { text: "entropy" });
-    this.most = long.meanReceived.reduce((most, value) => (value > most ? value : most), 0);
-    attributes(this.titles[1], { text: `mean weight received, at most ${this.most.toPrecision(2)} (root scale)` });
+    this.most = long.times.reduce((most, value) => (value > most ? value : most), 0);
+    attributes(this.titles[1], {
+      text: `received ÷ what even weights give, at most ${shortest(this.most)} (root scale)`,
+    });
     attributes(this.grid, { "aria-rowcount": long.T, "aria-colcount": long.S });
     this.#paint();
   }
@@ -183,10 +190,14 @@ export class ZoomMap {
       this.images.set(factor, image);
       context.drawImage(image, col * across, row * down, span * across, span * down, 0, 0, size, size);
     }
+    for (const [first, last] of options.broken ?? []) {
+      const y = (/** @type {number} */ at) => ((at / long.T - row) / span) * size;
+      paintBroken(context, y(first), y(last + 1) - y(first), size, options.theme);
+    }
     const most = Math.log(max(2, long.S));
     paintRibbon(this.entropy, long.entropy, options, { from: row, span, most, power: 1, down: true });
     const received = { from: col, span, most: this.most || 1, power: 0.5, down: false };
-    paintRibbon(this.received, long.meanReceived, options, received);
+    paintRibbon(this.received, long.times, options, received);
     this.grid.style.touchAction = part.span < 1 ? "none" : "pan-y";
   }
 

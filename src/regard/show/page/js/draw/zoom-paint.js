@@ -7,7 +7,8 @@ import { sizedContext } from "./dom.js";
 /** @import { LongHead } from "../data/long-head.js" */
 /** @import { Theme } from "./color.js" */
 /**
- * @typedef {{size: number, theme: Theme, triangle: boolean, bar: string}} ZoomOptions bar: the colour of the margins
+ * @typedef {{size: number, theme: Theme, triangle: boolean, bar: string, broken?: [number, number][]}} ZoomOptions bar:
+ *   the colour of the margins; broken: rows [first, last] whose weights are no numbers
  */
 /** @typedef {{row: number, col: number, span: number}} ZoomPart what is shown, as parts of the text: span each way */
 

@@ -1,24 +1,30 @@
 // The app: one state, one chosen head, and the views that show it.
 
 import { LongHeads } from "../data/long-head.js";
+import { min } from "../data/math.js";
 import { embedded, Reports } from "../data/page-data.js";
 import { preferredTheme, themeAround } from "../draw/color.js";
 import { fill, h } from "../draw/dom.js";
 import { atlas } from "../draw/head-pictures.js";
 import { makeViews, VIEWS, viewFor } from "../views/list.js";
+import { brokenRows } from "../words/broken.js";
 import { Names } from "../words/names.js";
 import { telling } from "../words/questions.js";
 import { Frame } from "./frame.js";
+import { printWell } from "./paper.js";
 import { pinIn, pinnedElsewhere, textOn } from "./pinned-word.js";
-import { download, fileName, pngOf, svgOf } from "./save-file.js";
+import { Player } from "./player.js";
+import { copyLink, download, fileName, pngOf, rowFile, svgOf } from "./save-file.js";
 import { pressKey } from "./shortcuts.js";
-import { fromHash, Store, toHash } from "./state.js";
+import { fromHash, START, Store, toHash } from "./state.js";
 
 /** @import { Page, Side, Transport, Weights } from "../data/page-data.js" */
 /** @import { Theme } from "../draw/color.js" */
 /** @import { View } from "../views/list.js" */
 /** @import { State } from "./state.js" */
 
+/** What the browser's Back undoes. */
+const PLACES = /** @type {const} */ (["view", "report", "other", "against", "layer", "head"]);
 const HEIGHT = 760; // of the picture in a notebook, where the window's height means nothing
 
 /** A page, or a widget in a notebook: everything inside one element. */
@@ -39,8 +45,8 @@ export class App {
     this.longs = new LongHeads(this.reports);
     const [layer, head] = page.reports[0].order[0] ?? [0, 0];
     const asked = this.address ? fromHash(location.hash) : {};
-    this.store = new Store({ layer, head, ...page.start, ...options.state, ...asked });
-    this.#repair();
+    this.begins = { layer, head, ...page.start, ...options.state };
+    this.store = new Store(this.#repaired({ ...START, ...this.begins, ...asked }));
     /** The weights of the chosen head, by token or by word. @type {Weights | null} */
     this.weights = null;
     /**
@@ -63,6 +69,7 @@ export class App {
     this.width = 0;
     this.height = HEIGHT;
     this.request = {};
+    this.follows = false; // is a state of the address taken over?
     this.aborter = new AbortController();
     root.classList.add("regard");
     const events = {
@@ -70,9 +77,11 @@ export class App {
       pick: (/** @type {number} */ unit, /** @type {Side} */ side = "query") => this.pick(side, unit),
       leave: () => this.leave(),
       find: (/** @type {string} */ text) => this.find(text),
-      save: (/** @type {"svg" | "png"} */ kind) => this.save(kind),
+      save: (/** @type {import("./frame.js").Kind} */ kind) => this.save(kind),
+      link: options.address ? copyLink : null,
     };
     this.frame = new Frame(root, page, this.store, VIEWS, events, options.above);
+    this.player = new Player(this);
     /** @type {Record<string, View>} */
     this.views = makeViews(this);
     this.#chooseTheme();
@@ -80,6 +89,7 @@ export class App {
     this.observer = new ResizeObserver(() => this.#resize());
     this.observer.observe(root);
     this.#listen();
+    printWell(this, this.aborter.signal);
     this.#load();
   }
 
@@ -124,6 +134,7 @@ export class App {
   pin(side, unit) {
     const focus = (side === "query" ? this.rows : this.cols).first[unit];
     this.store.set({ side, focus, text: textOn(this.store.state, this.report, side), pinned: true });
+    if (!this.view.ownText) this.frame.reveal(side, unit);
   }
 
   /** The pointer is over a word or a cell. @param {Side} side @param {number} unit @param {number} [other] */
@@ -155,25 +166,25 @@ export class App {
   /**
    * Go to a head (4.3) or pin a word; the same word again goes to where it occurs next.
    * @param {string} text
-   * @returns {string} what happened, where the view does not say it
+   * @returns {{found: boolean, said: string}} said: what happened, where the view does not say it
    */
   find(text) {
     const head = /^(\d+)\.(\d+)$/.exec(text);
     if (head) {
       const [layer, number] = [Number(head[1]), Number(head[2])];
-      if (!this.report.layers[layer]?.heads[number]) return `There is no head ${text}.`;
+      if (!this.report.layers[layer]?.heads[number]) return { found: false, said: `There is no head ${text}.` };
       this.choose(layer, number);
-      return `head ${text}, ${this.report.layers[layer].heads[number].role}`;
+      return { found: true, said: `head ${text}, ${this.report.layers[layer].heads[number].role}` };
     }
     for (const side of /** @type {Side[]} */ (["query", "key"])) {
       const matches = (side === "query" ? this.rows : this.cols).matching(text);
       if (!matches.length) continue;
       const now = this.pinned?.side === side ? this.pinned.unit : -1;
       this.pin(side, matches.find((one) => one > now) ?? matches[0]);
-      return ""; // the view says where it looks
+      return { found: true, said: "" }; // the view says where it looks
     }
     if (/^\/./.test(text)) return this.find(text.slice(1)); // the key of the field, pressed again inside it
-    return `There is no word ${text}.`;
+    return { found: false, said: `There is no word ${text}.` };
   }
 
   /** The value of a CSS variable. @param {string} name */
@@ -186,45 +197,47 @@ export class App {
     this.#drawView();
   }
 
-  /** Save what is shown as a file. @param {"svg" | "png"} kind */
+  /** Save what is shown as a file. @param {import("./frame.js").Kind} kind */
   async save(kind) {
     const { layer, head } = this.store.state;
     const name = this.viewName === "heads" ? "" : `${layer}.${head}`;
-    const { ask, reading, view } = this.frame;
-    const svg = svgOf([ask.el, reading, view], {
-      background: this.color("--paper"),
-      title: [this.report.title, this.viewName, name].join(" ").trim(),
-    });
     try {
-      const blob = kind === "svg" ? new Blob([svg], { type: "image/svg+xml" }) : await pngOf(svg);
-      download(blob, fileName([this.report.title, this.viewName, name], kind));
+      if (kind === "csv") return download(...rowFile(this));
+      const { ask, reading, view } = this.frame;
+      const svg = svgOf(kind === "figure" ? [this.view.figure?.() ?? view] : [ask.el, reading, view], {
+        background: this.color("--paper"),
+        title: [this.report.title, this.viewName, name].join(" ").trim(),
+      });
+      const blob = kind === "png" ? await pngOf(svg) : new Blob([svg], { type: "image/svg+xml" });
+      download(blob, fileName([this.report.title, this.viewName, name], kind === "png" ? "png" : "svg"));
     } catch (error) {
-      this.frame.say(error instanceof Error ? error.message : String(error));
+      this.frame.tell(error instanceof Error ? error.message : String(error));
     }
   }
 
   /** Take the page down. */
   destroy() {
     this.stop();
+    this.player.stop();
     this.observer.disconnect();
     this.aborter.abort();
     fill(this.root);
     delete this.root.dataset.ready;
   }
 
-  /** A state from an address may name what is not here. */
-  #repair() {
-    const { state } = this.store;
+  /** A state from an address may name what is not here. @param {State} state */
+  #repaired(state) {
     const { reports } = this.reports.page;
     if (!reports[state.report]) state.report = 0;
     const report = reports[state.report];
     if (!report.layers[state.layer]?.heads[state.head]) [state.layer, state.head] = report.order[0] ?? [0, 0];
-    if (!VIEWS.some(({ name }) => name === state.view)) state.view = "head";
+    if (!VIEWS.some(({ name }) => name === state.view)) state.view = START.view;
     if (!report.sequences[state.text]) state.text = -1;
     const layer = report.layers[state.layer];
     const ofLayer = !layer ? 0 : state.side === "query" ? layer.T : layer.S;
     const size = report.sequences[state.text]?.pieces.length ?? ofLayer;
     if (state.focus >= size) Object.assign(state, { focus: -1, pinned: false, text: -1 });
+    return state;
   }
 
   #listen() {
@@ -235,8 +248,11 @@ export class App {
       signal,
     });
     const follow = () => {
-      this.store.set(fromHash(location.hash));
-      this.#repair();
+      const { hash } = location;
+      const { layer, head } = this.begins;
+      this.follows = true;
+      this.store.set(this.#repaired({ ...START, ...(hash ? { layer, head } : this.begins), ...fromHash(hash) }));
+      this.follows = false;
     };
     addEventListener("hashchange", follow, { signal });
   }
@@ -272,6 +288,9 @@ export class App {
         this.long = null;
         this.opening = telling(this.weights, this.rows, this.cols);
       }
+      // the first word whose weights are no numbers is what a reader has to know
+      const broken = brokenRows(info, head, this.rows);
+      if (broken.size) this.opening = min(...broken);
       this.#drawView();
       const drawn = `${report} ${this.theme}`;
       if (this.drawnAtlas !== drawn) {
@@ -314,6 +333,8 @@ export class App {
     this.height = this.address ? innerHeight : HEIGHT;
     this.view.draw();
     this.#focus();
+    const { side = "query", unit } = this.view.shade();
+    if (!this.view.ownText && unit >= 0) this.frame.reveal(side, unit);
   }
 
   /** The focus has changed: only what shows it is drawn again. */
@@ -338,7 +359,10 @@ export class App {
       this.#drawFrame();
       this.#drawView();
     } else this.#focus();
-    if (this.address) history.replaceState(null, "", `#${toHash(this.store.state)}`);
+    if (!this.address || this.follows) return;
+    const hash = `#${toHash(this.store.state)}`;
+    if (some(...PLACES)) history.pushState(null, "", hash);
+    else history.replaceState(null, "", hash);
   }
 
   #resize() {

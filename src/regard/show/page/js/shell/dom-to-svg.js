@@ -9,7 +9,8 @@ import { attributes, fitText, s, textWidth } from "../draw/dom.js";
 /** @typedef {{x: number, y: number, width: number, height: number}} Box */
 
 const SKIPPED =
-  ".foot, .with, .for-readers, .live, .zooms, .turns, .more, .order, dialog, .map-grid, .picker-cell, button[disabled]";
+  ".foot, .with, .for-readers, .live, .long-zoom, .turns, .more, .order, dialog, .map-grid, .picker-cell, .preview, " +
+  "button[disabled]";
 const COPIED =
   "fill stroke stroke-width opacity font-size font-weight font-family text-anchor paint-order visibility".split(" ");
 /** What need not be written. @type {Record<string, string>} */

@@ -2,4 +2,4 @@
 
 export { startPage } from "./app.js";
 export { renderWidget } from "./notebook-widget.js";
-export { startServed } from "./served-page.js";
+export { startLive, startServed } from "./served-page.js";

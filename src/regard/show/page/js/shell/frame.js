@@ -1,6 +1,7 @@
 // The frame around the views: the header with tabs and tools, the question, the text, and what is said to screen
 // readers.
 
+import { aligned } from "../data/alignment.js";
 import { attributes, fill, h } from "../draw/dom.js";
 import { TextLine } from "../draw/text-line.js";
 import { hasView } from "../views/list.js";
@@ -11,8 +12,12 @@ import { legend } from "./legend.js";
 /** @import { Ask, Part } from "../words/questions.js" */
 /** @import { State, Store } from "./state.js" */
 /** @typedef {{point: (unit: number, side?: Side) => void, pick: (unit: number, side?: Side) => void, leave: () => void,
- *   save: (kind: "svg" | "png") => void, find: (text: string) => string}} FrameEvents
- *   save: the view as a file; find: go to a head or a word, and say what the view does not */
+ *   save: (kind: Kind) => void, find: (text: string) => {found: boolean, said: string}, link: (() => Promise<string>) |
+ *   null}} FrameEvents
+ *   save: the view as a file; find: go to a head or a word, and say what the view does not; link: copy the address */
+/** @typedef {"svg" | "png" | "figure" | "csv"} Kind what is saved: the view, its figure alone, or a row of weights */
+
+const TABS = 8; // reports that have a tab each
 
 /** The line at the top of the page. */
 class AskLine {
@@ -75,7 +80,14 @@ export class Frame {
     const texts = new Set(page.reports.map(({ sequences }) => JSON.stringify(sequences)));
     // two models, or one with heads cut, may have read one text
     const other = texts.size > 1 ? "other text" : "other run";
-    this.texts = h("button", { onclick: () => store.set(otherReport(page, store.state)) }, other);
+    const { reports } = page;
+    const next = () => store.set(otherReport(page, store.state, (store.state.report + 1) % reports.length));
+    this.texts = h("button", { onclick: next }, other);
+    const run = (/** @type {Report} */ { title }, /** @type {number} */ i) =>
+      h("button", { onclick: () => store.set(otherReport(page, store.state, i)) }, title || `report ${i}`);
+    this.runs = h("nav.runs", { "aria-label": "runs" }, ...reports.map(run));
+    const asTabs = reports.length > 2 && reports.length <= TABS;
+    this.runs.hidden = !asTabs;
     this.theme = h("button", { onclick: () => store.set({ theme: root.dataset.theme === "dark" ? "light" : "dark" }) });
     this.legend = legend(page);
     this.find = /** @type {HTMLInputElement} */ (
@@ -90,25 +102,43 @@ export class Frame {
       event.stopPropagation();
       if (event.key === "Escape") this.find.blur();
       if (event.key !== "Enter" || !this.find.value.trim()) return;
-      const answer = events.find(this.find.value.trim());
-      if (answer) this.say(answer);
-      this.find.select();
+      const { found, said } = events.find(this.find.value.trim());
+      this.tell(found ? "" : said);
+      if (said) this.say(said);
+      if (found)
+        this.find.blur(); // arrows and brackets are the page's again
+      else this.find.select();
     });
-    const save = (/** @type {string} */ text, /** @type {"svg" | "png"} */ kind) =>
-      h("button", { title: `save this view as ${text}`, onclick: () => events.save(kind) }, text);
+    this.find.addEventListener("input", () => this.tell(""));
+    this.told = h("p.told", { "aria-hidden": true });
+    /** @type {ReturnType<typeof setTimeout> | undefined} */
+    this.telling = undefined;
+    const save = (/** @type {string} */ text, /** @type {Kind} */ kind, /** @type {string} */ title) =>
+      h("button", { title, onclick: () => events.save(kind) }, text);
+    const { link } = events;
+    const copy = h("button.link", { title: "copy a link to what is shown" }, "copy link");
+    copy.addEventListener("click", async () => this.tell(link ? await link() : "", true));
     const tools = h(
       "span.tools",
       this.find,
-      page.reports.length > 1 ? this.texts : null,
+      reports.length > 1 && !asTabs ? this.texts : null,
       this.modes,
-      h("span.choice", save("SVG", "svg"), save("PNG", "png")),
+      h(
+        "span.choice",
+        save("SVG", "svg", "save this view as SVG"),
+        save("PNG", "png", "save this view as PNG"),
+        save("figure", "figure", "save the figure alone, without the page around it, as SVG"),
+        save("CSV", "csv", "save the weights of this word as a table"),
+      ),
+      link && copy,
       this.theme,
       h("button", { onclick: () => this.legend.showModal() }, "legend"),
     );
     this.view = h("div.view");
     this.live = h("div.live", { role: "status", "aria-live": "polite" });
-    const header = h("header", h("b", "regard"), this.tabs, this.meta, tools);
-    fill(root, header, h("main", above ?? null, this.ask.el, this.reading, this.view, this.live), this.legend);
+    const header = h("header", h("b", "regard"), this.tabs, this.meta, tools, this.told);
+    const main = h("main", above ?? null, this.runs, this.ask.el, this.reading, this.view, this.live);
+    fill(root, header, main, this.legend);
   }
 
   /**
@@ -126,6 +156,9 @@ export class Frame {
         hidden: !hasView(name, report.layers[state.layer]),
       });
     }
+    [...this.runs.children].forEach((button, i) =>
+      attributes(button, { "aria-current": i === state.report ? "true" : null }),
+    );
     for (const button of this.modes.children) {
       attributes(button, { "aria-pressed": button.getAttribute("data-words") === String(state.words) });
     }
@@ -159,6 +192,28 @@ export class Frame {
     other.shade(values, -1, pinned, theme);
   }
 
+  /** Scroll the text to a word, where only a part of it is shown. @param {Side} side @param {number} unit */
+  reveal(side, unit) {
+    const both = !(/** @type {HTMLElement} */ (this.keyText.el.parentElement).hidden);
+    (both && side === "key" ? this.keyText : this.text).reveal(unit);
+  }
+
+  /** Mark words of the text that another one does not have. @param {number[]} units */
+  mark(units) {
+    this.text.mark(units);
+  }
+
+  /**
+   * Say something that is also seen, below the tools.
+   * @param {string} sentence @param {boolean} [short] for some seconds
+   */
+  tell(sentence, short = false) {
+    attributes(this.told, { text: sentence });
+    if (sentence) this.say(sentence);
+    clearTimeout(this.telling);
+    if (short) this.telling = setTimeout(() => attributes(this.told, { text: "" }), 4000);
+  }
+
   /** @param {string} sentence */
   say(sentence) {
     attributes(this.live, { text: sentence });
@@ -166,14 +221,17 @@ export class Frame {
 }
 
 /**
- * The next report, at its own most telling head unless it has the chosen one.
- * @param {Page} page @param {State} state @returns {Partial<State>}
+ * Another report, at its own most telling head unless it has the chosen one; what is pinned stays where the word is.
+ * @param {Page} page @param {State} state @param {number} report @returns {Partial<State>}
  */
-function otherReport(page, state) {
-  const report = (state.report + 1) % page.reports.length;
+function otherReport(page, state, report) {
   const next = page.reports[report];
   const [layer, head] = next.layers[state.layer]?.heads[state.head]
     ? [state.layer, state.head]
     : (next.order[0] ?? [0, 0]);
-  return { report, layer, head, focus: -1, pinned: false };
+  const text = (/** @type {Report} */ { sequences, layers }) =>
+    sequences[state.text >= 0 ? state.text : (layers[0]?.[state.side === "query" ? "queries" : "keys"] ?? -1)]?.pieces;
+  const [mine, theirs] = [page.reports[state.report], next].map((one) => text(one)?.map((piece) => piece.trim()));
+  const focus = state.pinned && mine && theirs ? (aligned(mine, theirs)?.[state.focus] ?? -1) : -1;
+  return { report, layer, head, focus, pinned: focus >= 0, text: focus >= 0 ? state.text : -1 };
 }

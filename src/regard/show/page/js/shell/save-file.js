@@ -68,3 +68,44 @@ export function fileName(parts, kind) {
     .filter(Boolean);
   return `${clean.join("-") || "regard"}.${kind}`;
 }
+
+/**
+ * The weights of the word in focus as a table, and the name of the file. Of a long text, those that the page holds.
+ * @param {import("./app.js").App} app @returns {[Blob, string]}
+ */
+export function rowFile({ weights, long, rows, cols, shown, report, store }) {
+  const { side, unit } = shown;
+  if (unit < 0) throw new Error("Choose a word first: its weights are the table.");
+  const others = side === "query" ? cols : rows;
+  const line = weights
+    ? [...weights.line(side, unit)].map((weight, at) => ({ at, weight }))
+    : side === "query"
+      ? (long?.top(unit) ?? []).map(({ key, weight }) => ({ at: key, weight }))
+      : (long?.lookers(unit) ?? []).map(({ query, weight }) => ({ at: query, weight }));
+  const lines = line
+    .filter(({ weight }) => !Number.isNaN(weight))
+    .map(({ at, weight }) => `${others.first[at]},${quoted(others.names[at])},${weight.toFixed(6)}`);
+  const text = ["position,token,weight", ...lines].join("\r\n");
+  const { layer, head } = store.state;
+  const word = (side === "query" ? rows : cols).label(unit);
+  const name = fileName([report.title, `${layer}.${head}`, side === "query" ? "looks" : "receives", word], "csv");
+  return [new Blob([`${text}\r\n`], { type: "text/csv" }), name];
+}
+
+/** A field of a table. @param {string} text */
+function quoted(text) {
+  return `"${text.replaceAll('"', '""')}"`;
+}
+
+/** Copy the address of what is shown; of a file its name, because its folder is nobody else's. Says what is copied. */
+export async function copyLink() {
+  const { href, protocol, pathname, hash } = location;
+  const isFile = protocol === "file:";
+  const link = isFile ? `${decodeURIComponent(pathname.split("/").pop() ?? "")}${hash}` : href;
+  try {
+    await navigator.clipboard.writeText(link);
+    return isFile ? `Copied: ${link}. Send the file with it.` : `Copied: ${link}`;
+  } catch {
+    return `This browser does not let a page copy. The link: ${link}`;
+  }
+}

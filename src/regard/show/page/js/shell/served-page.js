@@ -1,16 +1,17 @@
-// The page on a local server: a box for a text of one's own. Reports and their blocks are fetched when they are needed.
+// The page with a box for a text of one's own. A source answers: a local server, or the model in the file itself.
 
-import { gunzip } from "../data/page-data.js";
+import { LiveModel } from "../data/live-model.js";
+import { Server } from "../data/server.js";
 import { preferredTheme } from "../draw/color.js";
 import { attributes, h } from "../draw/dom.js";
 import { App } from "./app.js";
 import { toHash } from "./state.js";
 
+/** @import { Question, Source } from "../data/server.js" */
 /**
- * What the server says of itself: the models, the text to begin with, the characters that it reads at most, and whether
- * it cuts heads. A question may name a head to cut, "4.3".
+ * What the source says of itself: the models, the text to begin with, the characters that it reads at most, and whether
+ * it cuts heads.
  * @typedef {{models: string[], text: string, longest: number, cuts?: boolean}} Settings
- * @typedef {{text: string, model: string, cut?: string}} Question
  */
 
 const LONGEST_ADDRESS = 2000; // characters of a question in the page's address; longer texts are not kept in it
@@ -47,9 +48,10 @@ export function toSearch({ text, model, cut }, settings) {
 
 /** The page, and the box above it. */
 class ServedPage {
-  /** @param {HTMLElement} root @param {Settings} settings */
-  constructor(root, settings) {
+  /** @param {HTMLElement} root @param {Settings} settings @param {Source} source */
+  constructor(root, settings, source) {
     this.root = root;
+    this.source = source;
     this.settings = settings;
     /** @type {App | null} */
     this.app = null;
@@ -76,6 +78,7 @@ class ServedPage {
       event.preventDefault();
       this.#submit();
     });
+    if (source.isLive) this.box.addEventListener("input", () => this.#submit(false));
     this.models.addEventListener("change", () => this.#submit());
     addEventListener("popstate", () => {
       const question = fromSearch(location.search, settings);
@@ -88,9 +91,10 @@ class ServedPage {
     this.#see(this.question, false);
   }
 
-  #submit() {
+  /** @param {boolean} asked */
+  #submit(asked = true) {
     const text = this.box.value.trim() ? this.box.value : this.question.text;
-    this.#see({ text, model: this.models.value }, true);
+    this.#see({ ...this.question, text, model: this.models.value, ...(asked ? { cut: undefined } : {}) }, asked);
   }
 
   /**
@@ -104,11 +108,11 @@ class ServedPage {
     this.#say("", true);
     try {
       if (question.text.length > this.settings.longest * 2) throw new Error(this.#tooLong(question.text));
-      const { id, document: page } = await askServer(question);
-      if (request !== this.request) return;
+      const answer = await this.source.ask(question);
+      if (request !== this.request || !answer) return;
       this.#say("");
-      this.id = id;
-      this.#show(page, question, asked);
+      this.id = answer.id;
+      this.#show(answer.document, question, asked);
     } catch (error) {
       if (request === this.request) this.#say(error instanceof Error ? error.message : String(error));
     }
@@ -135,28 +139,13 @@ class ServedPage {
     this.models.value = question.model;
     this.box.value = question.text === this.settings.text ? "" : question.text;
     this.app?.destroy();
-    this.app = new App(this.root, page, (key) => this.#block(key), {
+    const { id } = this;
+    this.app = new App(this.root, page, (key) => this.source.block(id, key, question), {
       address: true,
       above: this.form,
       cut: this.settings.cuts ? (place) => this.#see({ ...this.question, cut: place }, true) : undefined,
     });
     if (focused) this.box.focus({ preventScroll: true });
-  }
-
-  /**
-   * A block of the report; where the server no longer keeps it, its text is sent again.
-   * @param {string} key @returns {Promise<Uint8Array>}
-   */
-  async #block(key) {
-    const { question } = this;
-    let answer = await fetchFrom(`api/block/${this.id}/${key}`);
-    if (answer.status === 404) {
-      const { id } = await askServer(question);
-      if (question === this.question) this.id = id;
-      answer = await fetchFrom(`api/block/${id}/${key}`);
-    }
-    if (!answer.ok) throw new Error(await refusalOf(answer));
-    return gunzip(new Uint8Array(await answer.arrayBuffer()));
   }
 
   /**
@@ -170,31 +159,19 @@ class ServedPage {
   }
 }
 
-/** @param {Question} question @returns {Promise<{id: string, document: import("../data/page-data.js").Page}>} */
-async function askServer(question) {
-  const headers = { "Content-Type": "application/json" };
-  const answer = await fetchFrom("api/see", { method: "POST", headers, body: JSON.stringify(question) });
-  if (!answer.ok) throw new Error(await refusalOf(answer));
-  return answer.json();
-}
-
-/** @param {string} path @param {RequestInit} [options] */
-async function fetchFrom(path, options) {
-  try {
-    return await fetch(path, options);
-  } catch {
-    throw new Error("The server does not answer. Start it again: regard serve");
-  }
-}
-
-/** Why the server refused, in its own words. @param {Response} answer @returns {Promise<string>} */
-async function refusalOf(answer) {
-  const content = await answer.json().catch(() => ({}));
-  return typeof content.error === "string" ? content.error : `The server answers with status ${answer.status}.`;
-}
-
 /** Start the page that a local server sent: what it says of itself is in the document. */
 export function startServed() {
   const root = /** @type {HTMLElement} */ (document.getElementById("regard"));
-  return new ServedPage(root, JSON.parse(document.getElementById("regard-document")?.textContent ?? ""));
+  return new ServedPage(root, JSON.parse(document.getElementById("regard-document")?.textContent ?? ""), new Server());
+}
+
+/** Start a page that carries its model. What stops it is said in its place. */
+export async function startLive() {
+  const root = /** @type {HTMLElement} */ (document.getElementById("regard"));
+  try {
+    const { settings, live } = JSON.parse(document.getElementById("regard-document")?.textContent ?? "");
+    return new ServedPage(root, settings, await LiveModel.start(document, live));
+  } catch (error) {
+    root.append(h("p", { role: "alert", text: error instanceof Error ? error.message : String(error) }));
+  }
 }

@@ -3,6 +3,7 @@
 /** @import { Side } from "../data/page-data.js" */
 
 /**
+ * view: "" is the one that fits the length of the text.
  * report, other: numbers of the report shown and of the one it is compared with.
  * against: the head that the chosen one is compared with, as "4.3"; "" where reports are compared.
  * focus: the token that is looked from ("query") or looked at ("key"), by its number among the tokens; -1 is none.
@@ -17,7 +18,7 @@
 
 /** @type {State} */
 export const START = {
-  view: "head",
+  view: "",
   report: 0,
   other: -1,
   layer: 0,

@@ -1,34 +1,25 @@
 // Compare: two reports or two heads side by side. ○ is the first, ● the second, everywhere in this view.
 
-import {
-  changes,
-  difference,
-  isChanged,
-  largestOf,
-  mostChanged,
-  moved,
-  pairs,
-  whyApart,
-} from "../data/head-changes.js";
+import { changes, largestOf, mostChanged, pairs } from "../data/head-changes.js";
 import { firstOf } from "../data/long-head.js";
 import { floor, isMissing, max, min } from "../data/math.js";
-import { arrow, dot, KeyRows, withSign } from "../draw/before-after.js";
+import { WordChanges } from "../data/word-changes.js";
+import { dot, withSign } from "../draw/before-after.js";
 import { ChangeList, statisticRows } from "../draw/change-list.js";
 import { attributes, fill, h, styles } from "../draw/dom.js";
 import { HeadPicker } from "../draw/head-picker.js";
 import { WeightMap } from "../draw/weight-map.js";
-import { isolated, Names, number } from "../words/names.js";
-import { quiet, strong } from "../words/questions.js";
-import { ComparedHead } from "./compared-head.js";
+import { isolated, Names, number, precise } from "../words/names.js";
+import { askChanged, askHeadsDiffer } from "./compare-answer.js";
+import { ComparedHead, matched } from "./compared-head.js";
+import { ComparedKeys } from "./compared-keys.js";
+import { ComparedTexts } from "./compared-texts.js";
 
 /** @import { App } from "../shell/app.js" */
-/** @import { Part } from "../words/questions.js" */
-/** @import { Weights } from "../data/page-data.js" */
+/** @import { LayerInfo, Weights } from "../data/page-data.js" */
 /** @import { Chosen } from "./compared-head.js" */
 
-const KEYS = 8; // of the word in focus
 const GAP = 28; // between maps
-const NARROW = 860; // pixels of a page, below which fewer keys are shown
 const LARGE = 2000; // pixels of a page, from which maps are larger
 const place = (/** @type {{layer: number, head: number}} */ { layer, head }) => ({ layer, head });
 
@@ -37,20 +28,21 @@ export const compareView = { name: "compare", label: "Compare", make: (app) => n
 
 /** The view of two reports, or of two heads. */
 class CompareView {
+  #pointed = -1; // the row of the second map that is pointed at, where the first text has no such word
+
   /** @param {App} app */
   constructor(app) {
     this.app = app;
     this.after = new ComparedHead();
     /** @type {Weights | null} */
     this.differences = null;
-    this.apart = "";
     this.opening = -1;
     const map = (/** @type {string} */ label, /** @type {number} */ i) =>
       new WeightMap({
         label,
         point: (row, col) => this.#point(i, row, col),
-        pick: (row) => (i === 1 && this.apart ? undefined : app.pick("query", this.#unit(row))),
-        leave: () => (i === 1 && this.apart ? this.#point(i, -1, -1) : app.leave()),
+        pick: (row) => (this.#mine(i, row) < 0 ? undefined : app.pick("query", this.#unit(this.#mine(i, row)))),
+        leave: () => (this.#pointed < 0 ? app.leave() : this.#point(i, -1, -1)),
       });
     this.maps = ["weights of the first", "weights of the second", "second minus first"].map(map);
     this.titles = this.maps.map(() => h("h2"));
@@ -66,11 +58,16 @@ class CompareView {
     const picker = (/** @type {number} */ i) =>
       h("div", h("h2", dot(i), i ? " the second head" : " the first head"), this.pickers[i].el);
     this.picking = h("section.two", picker(0), picker(1));
-    this.list = new ChangeList(app);
+    const names = (/** @type {[number, number]} */ numbers, /** @type {LayerInfo[]} */ layers) =>
+      numbers.map((number, i) => Names.of(app.reports.page.reports[number], layers[i], false));
+    this.wordChanges = new WordChanges(app.reports, (one, two, numbers) => {
+      const [first, second] = names(numbers, [one, two]);
+      return matched(first, second, [one, two]).match;
+    });
+    this.texts = new ComparedTexts(app);
+    this.list = new ChangeList(app, this.wordChanges);
     this.note = h("p.note");
-    this.keyRows = new KeyRows();
-    this.asked = h("h2");
-    this.words = h("section.keys-compared", this.asked, this.keyRows.el);
+    this.keys = new ComparedKeys();
     this.statistics = h("section");
     const left = h(
       "div.left",
@@ -80,8 +77,8 @@ class CompareView {
       this.list.el,
     );
     this.stage = h("div.side-by-side", ...this.frames);
-    this.right = h("div.main", this.stage, this.note, this.words, this.statistics);
-    this.el = h("div.compare", left, this.right);
+    this.right = h("div.main", this.stage, this.note, this.keys.el, this.statistics);
+    this.el = h("div.compare", this.texts.el, left, this.right);
   }
 
   /** The second report or head: what was chosen, or the nearest thing to compare with. @returns {Chosen} */
@@ -123,10 +120,10 @@ class CompareView {
       });
     }
     if (heads) this.list.drawPairs(second);
-    else this.list.drawChanges(second.number);
+    else this.#drawList(second.number);
     if (!reports[second.number].layers[second.layer]?.heads[second.head]) {
       this.stage.hidden = true;
-      this.words.hidden = true;
+      this.keys.el.hidden = true;
       attributes(this.note, { text: `${reports[second.number].title} has no head ${state.layer}.${state.head}.` });
       return;
     }
@@ -145,67 +142,50 @@ class CompareView {
     const { side, unit: word, other } = this.#focused();
     const unit = this.#row(word);
     const [row, col] = side === "query" ? [unit, other] : [-1, unit];
-    const shown = [weights, this.apart ? null : this.after.weights, this.differences];
+    const { match } = this.after;
+    const shown = [weights, match && this.after.weights, this.differences];
+    const theirs = match && { row: match.rows[row] ?? -1, col: match.cols[col] ?? -1 };
+    this.texts.focus(this.after, side, unit);
     this.maps.forEach((map, i) => {
       const values = shown[i];
-      if (!values) return this.apart && i === 1 ? undefined : attributes(this.readouts[i], { text: " " });
-      map.focus(row, col);
-      const line = side === "query" ? (unit >= 0 ? values.row(unit) : []) : values.column(unit);
-      const names = side === "query" ? cols : rows;
-      const at = other >= 0 && side === "query" ? other : largestOf(line);
+      if (!values) return !match && i === 1 ? undefined : attributes(this.readouts[i], { text: " " });
+      const at2 = i === 1 && theirs ? theirs : { row, col };
+      map.focus(at2.row, at2.col);
+      const own = side === "query" ? at2.row : at2.col;
+      const line = own < 0 ? [] : values.line(side, own);
+      const of = i === 1 && !app.long ? this.after : { rows, cols };
+      const names = side === "query" ? of.cols : of.rows;
+      const at = other >= 0 && side === "query" ? at2.col : largestOf(line);
+      const written = (/** @type {number} */ weight) => (other >= 0 ? precise(weight, values.error) : number(weight));
       attributes(this.readouts[i], {
         text:
           at >= 0 && !isMissing(line[at])
-            ? `${isolated(names.label(at))} ${i === 2 ? withSign(line[at]) : number(line[at])}`
-            : " ",
+            ? `${isolated(names.label(at))} ${i === 2 ? withSign(line[at]) : written(line[at])}`
+            : own < 0 && i === 1
+              ? "not in this text"
+              : " ",
       });
     });
-    this.#drawKeys();
+    const { layer, head } = app.store.state;
+    const { second } = this;
+    const where = this.#headsOnly()
+      ? `in ${layer}.${head} and in ${second.layer}.${second.head}`
+      : `in head ${layer}.${head}`;
+    this.keys.draw(app, this.after, { side, unit: word, where, room: this.right.clientWidth || 800 });
     if (app.chosen && this.differences && side === "query" && other >= 0)
       app.frame.say(this.maps[2].describe(unit, other));
   }
 
   /** @returns {import("../words/questions.js").Ask} */
   ask() {
-    const { app } = this;
-    const { state } = app.store;
-    const { averaged, reports } = app.reports.page;
-    const second = this.second;
-    if (this.#headsOnly()) {
-      const [largest] = pairs(
-        { report: app.report, ...place(state) },
-        { report: app.report, ...place(second) },
-        averaged,
-      );
-      const chosen = [`${state.layer}.${state.head}`, `${second.layer}.${second.head}`].map((text) => ({
-        text,
-        kind: /** @type {const} */ ("chosen"),
-      }));
-      return {
-        question: ["How do heads ", chosen[0], " and ", chosen[1], " differ?"],
-        answer: largest ? [`Most in ${largest.label}: `, ...arrow(largest), "."] : [],
-      };
-    }
-    const [from, to] = [app.report.title, reports[second.number].title];
-    /** @type {Part[]} */
-    const question = ["What changed from ", from, " to ", to, "?"];
-    const list = this.#changes();
-    if (!list) return { question, answer: ["They have different heads."] };
-    const mine = list.find((one) => one.layer === state.layer && one.head === state.head);
-    const changed = list.filter(isChanged).length;
-    const top = list[0];
-    const most = mine === top || !top?.size || !changed ? "" : `, ${top.layer}.${top.head} the most`;
-    return {
-      question,
-      answer: [
-        "Head ",
-        strong(`${state.layer}.${state.head}`),
-        ...(mine?.largest
-          ? [`: ${mine.largest.label} `, ...arrow(mine.largest), ". "]
-          : [": no statistic in common. "]),
-        quiet(`${changed || "None"} of ${list.length} heads changed${most}.`),
-      ],
-    };
+    const { second } = this;
+    return this.#headsOnly()
+      ? askHeadsDiffer(this.app, second)
+      : askChanged(this.app, this.app.reports.page.reports[second.number].title, this.#changes());
+  }
+
+  figure() {
+    return this.stage;
   }
 
   shade() {
@@ -213,6 +193,13 @@ class CompareView {
     const { side, unit } = this.#focused();
     if (!weights || unit < 0) return { values: null, unit: -1 };
     return { values: weights.line(side, unit), unit, side };
+  }
+
+  /** The list of heads, again when the words of all heads are read. @param {number} other */
+  #drawList(other) {
+    const { app } = this;
+    this.list.drawChanges(other);
+    this.wordChanges.read(app.store.state.report, other, app.aborter.signal, () => app.view === this && app.redraw());
   }
 
   /** The word in focus; without one, the word whose attention changed most. */
@@ -235,6 +222,14 @@ class CompareView {
     return this.app.long && unit >= 0 ? this.app.long.cell(unit, 0).row : unit;
   }
 
+  /**
+   * The row of the first head for one of a map; -1 where the second has no partner.
+   * @param {number} i @param {number} row
+   */
+  #mine(i, row) {
+    return i === 1 ? (this.after.match?.rows.indexOf(row) ?? -1) : row;
+  }
+
   /** @param {number} row */
   #unit(row) {
     const { long } = this.app;
@@ -248,7 +243,9 @@ class CompareView {
 
   #changes() {
     const { reports, averaged } = this.app.reports.page;
-    return changes(this.app.report, reports[this.second.number], averaged);
+    const { number } = this.second;
+    const { report } = this.app.store.state;
+    return changes(this.app.report, reports[number], averaged, (l, i) => this.wordChanges.at(report, number, l, i));
   }
 
   /** @param {string} value a report's number, or "head" */
@@ -267,14 +264,14 @@ class CompareView {
     const { state } = app.store;
     const { reports } = app.reports.page;
     const other = reports[second.number];
-    this.apart = whyApart({ report: app.report, ...place(state) }, { report: other, ...place(second) });
-    const after = this.after.weights;
-    this.differences = weights && after && !this.apart ? difference(weights, after) : null;
+    const { weights: after, match, apart, note } = this.after;
+    this.differences = (weights && after && match?.difference(weights, after)) ?? null;
+    this.texts.draw(this.after);
     this.opening = this.differences ? this.#unit(mostChanged(this.differences, app.long ? [] : app.rows.names)) : -1;
     const blocks = app.long
       ? "A cell is a block of tokens; single words are compared in texts of up to 512 tokens."
       : "";
-    attributes(this.note, { text: this.after.error || this.apart || blocks });
+    attributes(this.note, { text: [this.after.error || apart, note, blocks].filter(Boolean).join(" ") });
     this.note.hidden = !this.note.textContent;
     const heads = this.#headsOnly();
     const sides = [
@@ -295,21 +292,21 @@ class CompareView {
       h("span", heads ? "blue: more in the second" : "blue gained, ochre lost"),
     );
     const width = this.right.clientWidth || 800;
-    const across = width >= 620 && !this.apart ? 3 : 2;
+    const across = width >= 620 && !apart ? 3 : 2;
     const large = app.width >= LARGE;
     const size = floor(min(large ? 560 : 420, (width - GAP * (across - 1)) / across));
     const shown = [weights, after, this.differences];
     this.maps.forEach((map, i) => {
       const values = shown[i];
-      this.frames[i].hidden = i === 2 && Boolean(this.apart);
+      this.frames[i].hidden = i === 2 && Boolean(apart);
       styles(this.frames[i], { width: size });
       if (!values || !first) return;
       const fit = min(large ? 36 : 24, size / max(values.T, values.S));
       const cell = fit >= 4 ? floor(fit) : fit;
-      const names = i === 1 && this.apart ? [this.after.names, this.after.names] : [first.rows, first.cols];
+      const names = i === 1 && !app.long ? [this.after.rows, this.after.cols] : [first.rows, first.cols];
       map.draw(values, names[0], names[1], { cell, theme, rowLabels: false, bare: true, signed: i === 2 });
     });
-    if (this.apart && after) this.#point(1, -1, -1);
+    if (apart && after) this.#point(1, -1, -1);
     this.#drawStatistics(sides);
     attributes(this.el, { "data-compared": after ? this.after.key : null });
   }
@@ -319,8 +316,12 @@ class CompareView {
    * @param {number} i @param {number} row @param {number} col
    */
   #point(i, row, col) {
-    const { app } = this;
-    if (i !== 1 || !this.apart) return app.point("query", this.#unit(row), app.long ? -1 : col);
+    const { app, after } = this;
+    const own = this.#mine(i, row);
+    const key = i === 1 ? (after.match?.cols.indexOf(col) ?? -1) : col;
+    this.#pointed = own < 0 ? row : -1;
+    if (row >= 0 && own >= 0) return app.point("query", this.#unit(own), app.long ? -1 : key);
+    if (row < 0 && after.match) return this.focus();
     this.maps[1].focus(row, col);
     const text = row < 0 ? " " : this.maps[1].describe(row, col);
     attributes(this.readouts[1], { text });
@@ -332,7 +333,7 @@ class CompareView {
    * @param {import("../data/head-changes.js").Place[]} sides
    */
   #drawStatistics([one, two]) {
-    this.statistics.hidden = !this.apart || this.#headsOnly();
+    this.statistics.hidden = !this.after.apart || this.#headsOnly();
     if (this.statistics.hidden) return;
     const title = h("h2", `Head ${one.layer}.${one.head} in both `, h("span", "the most different statistic first"));
     fill(this.statistics, title, ...statisticRows(pairs(one, two, this.app.reports.page.averaged)));
@@ -348,36 +349,5 @@ class CompareView {
     fill(this.select, ...options);
     this.select.value = this.#headsOnly() ? "head" : String(this.second.number);
     /** @type {HTMLElement} */ (this.select.parentElement).hidden = reports.length < 2;
-  }
-
-  /** The keys of the word in focus, before and after. */
-  #drawKeys() {
-    const { app } = this;
-    const { weights, rows, cols } = app;
-    const after = this.after.weights;
-    const { side, unit } = this.#focused();
-    this.words.hidden = !weights || !after || Boolean(this.apart) || unit < 0;
-    if (!weights || !after || this.words.hidden) return;
-    const isQuery = side === "query";
-    const count = app.width < NARROW ? KEYS / 2 : KEYS;
-    const list = moved(weights.line(side, unit), after.line(side, unit), count);
-    const [mine, theirs] = isQuery ? [rows, cols] : [cols, rows];
-    const { layer, head } = app.store.state;
-    const second = this.second;
-    const where = this.#headsOnly()
-      ? `in ${layer}.${head} and in ${second.layer}.${second.head}`
-      : `in head ${layer}.${head}`;
-    const width = max(120, min(620, (this.right.clientWidth || 800) - 260));
-    fill(
-      this.asked,
-      isQuery ? "Where does " : "Who looks at ",
-      h("em", mine.said(unit)),
-      isQuery ? ` look, ${where}?` : `, ${where}?`,
-    );
-    this.keyRows.draw(
-      list.map((one) => ({ ...one, name: theirs.label(one.index) })),
-      width,
-      count,
-    );
   }
 }

@@ -4,21 +4,25 @@ import { ceil, floor, isMissing, max, min } from "../data/math.js";
 import { largest } from "../data/page-data.js";
 import { AttentionLines } from "../draw/attention-lines.js";
 import { weightScale } from "../draw/color.js";
-import { attributes, fill, fitText, h, s, styles, textWidth } from "../draw/dom.js";
+import { attributes, fill, h, s, styles, textWidth } from "../draw/dom.js";
 import { sharedText, sharing } from "../draw/head-grid.js";
-import { HeadPicker, roleMark } from "../draw/head-picker.js";
+import { HeadPicker, isSquare, roleMark } from "../draw/head-picker.js";
+import { placeReadout, rowEntries } from "../draw/readout.js";
 import { Strips } from "../draw/statistic-strips.js";
 import { LABEL_FONT, WeightMap } from "../draw/weight-map.js";
-import { isolated, number } from "../words/names.js";
-import { askHead } from "../words/questions.js";
+import { brokenRows } from "../words/broken.js";
+import { number } from "../words/names.js";
+import { askHead, withoutNumbers } from "../words/questions.js";
 
 /** @import { Side } from "../data/page-data.js" */
 /** @import { App } from "../shell/app.js" */
 
 const NARROW = 860; // pixels, below which everything is in one column
+const ROWS = 5; // largest weights that a phone shows above the lines
 const LARGE = 2000; // pixels, from which words are larger
 const SIDE = 212;
 const LEGEND = 260;
+const READOUT = 180; // pixels beside the map for what is written at the end of a row
 
 /** @type {import("./list.js").ListedView} */
 export const headView = {
@@ -35,6 +39,8 @@ class HeadView {
   constructor(app) {
     this.app = app;
     this.narrow = false;
+    this.room = 0; // pixels from the map's left edge to that of the page
+    this.legendAt = { left: Infinity, bottom: 0 }; // seen from the map
     const events = {
       point: (/** @type {Side} */ side, /** @type {number} */ unit) => app.point(side, unit),
       pick: (/** @type {Side} */ side, /** @type {number} */ unit) => app.pick(side, unit),
@@ -53,7 +59,7 @@ class HeadView {
     this.role = h("section.role");
     this.strips = new Strips("This head among all", null);
     this.legend = h("div.scale");
-    this.table = h("table.for-readers");
+    this.table = h("table.keys-of");
     this.stage = h("div.stage", this.lines.el, this.map.el, this.legend);
     const side = h(
       "aside.side",
@@ -64,10 +70,14 @@ class HeadView {
     const keys = { click: "pin", Esc: "unpin", "← →": "word", "[ ]": "head", "/": "find" };
     this.foot = h(
       "p.foot",
-      "Point at a word at the right: where it looks. Point at a word at the left: who looks at it. ",
+      h(
+        "span.by-mouse",
+        "Point at a word at the right: where it looks. Point at a word at the left: who looks at it. ",
+      ),
+      h("span.by-touch", "Tap a word at the right: where it looks. Tap a word at the left: who looks at it."),
       ...Object.entries(keys).map(([key, does]) => h("span.keys", h("kbd", key), does)),
     );
-    this.el = h("div.columns", side, h("div.main", this.stage, this.foot, this.table));
+    this.el = h("div.columns", side, h("div.main", this.table, this.stage, this.foot));
   }
 
   /** Draw everything: another head, text, theme or width. */
@@ -84,20 +94,24 @@ class HeadView {
     const width = this.stage.parentElement?.clientWidth || 900;
     const narrow = app.width < NARROW;
     this.narrow = narrow;
+    attributes(app.root, { "data-narrow": narrow });
     const font = narrow || app.width >= LARGE ? LABEL_FONT.replace("11px", "13px") : LABEL_FONT;
     const label = ceil(min(120, max(24, ...[...rows.names, ...cols.names].map((name) => textWidth(name, font))))) + 14;
     const lines = narrow ? width : 44 + 2 * label + min(200, max(120, width * 0.18));
     const rest = narrow ? width : width - lines - 8;
     // lines: both sides
-    const most = narrow ? 40 : max(2, floor(max(440, app.height - 340) / max(weights.T, weights.S)));
-    const caption = this.#triangular() ? 30 : 150;
-    const cell = max(2, min(44, most, floor((rest - (narrow ? label : caption)) / weights.S)));
+    const most = narrow ? 40 : max(440, app.height - 340) / max(weights.T, weights.S);
+    const caption = this.#triangular() ? 30 : READOUT;
+    const fit = min(44, most, (rest - (narrow ? label + 4 : caption)) / weights.S);
+    const cell = fit >= 2 ? floor(fit) : fit;
     const diagonalLabels = narrow && this.#triangular();
     this.map.draw(weights, rows, cols, {
       cell,
       theme,
       rowLabels: false,
       diagonalLabels,
+      triangle: this.#triangular(),
+      broken: brokenRows(report.layers[layer], head, rows),
       font: narrow ? LABEL_FONT : font,
     });
     const row = narrow ? max(cell, min(26, 2600 / weights.T)) : cell;
@@ -110,6 +124,7 @@ class HeadView {
     );
     const height = narrow ? "auto" : `${max(this.map.top + max(weights.T, weights.S) * cell, 120) + 8}px`;
     styles(this.stage, { height });
+    this.room = width - lines - 6;
     this.#drawLegend(narrow, width, lines, cell);
     this.focus();
   }
@@ -122,32 +137,28 @@ class HeadView {
     this.lines.focus(side, unit);
     const [row, col] = side === "query" ? [unit, other] : [-1, unit];
     this.map.focus(row, col);
-    const best = side === "query" && unit >= 0 && unit < weights.T ? weights.top(unit, 3, 0.02) : [];
+    const entries = side === "query" && !this.narrow ? rowEntries(weights, cols, unit, other) : [];
     let last = weights.S - 1;
-    if (best.length) while (last > 0 && isMissing(weights.at(unit, last))) last--;
-    attributes(this.readout, {
-      x: this.map.left + (last + 1) * this.map.size + 8,
-      y: this.map.top + (unit + 0.5) * this.map.size + 4,
-      visibility: best.length && !this.narrow ? "visible" : "hidden", // a phone has the words there
-    });
-    fill(
-      this.readout,
-      ...best.map(({ key, weight }, i) =>
-        s(
-          "tspan",
-          { class: i ? "quiet" : "" },
-          `${i ? "  " : ""}${isolated(fitText(cols.names[key], 120, LABEL_FONT))} ${number(weight)}`,
-        ),
-      ),
-    );
+    if (entries.length) while (last > 0 && isMissing(weights.at(unit, last))) last--;
+    const { map } = this;
+    const [x, y] = [map.left + (last + 1) * map.size + 8, map.top + (unit + 0.5) * map.size + 4];
+    // beside the legend where that is in the way, and inside of the page
+    const legend = x < this.legendAt.left && y < this.legendAt.bottom ? this.legendAt.left - 12 : Infinity;
+    placeReadout(this.readout, entries, { x, y, right: min(legend, this.room) });
     this.#drawTable();
-    const at = other >= 0 ? other : best[0]?.key;
+    const at = other >= 0 ? other : side === "query" && unit >= 0 ? weights.top(unit, 1)[0]?.key : undefined;
     if (this.app.chosen && side === "query" && at !== undefined) this.app.frame.say(this.map.describe(unit, at));
   }
 
   ask() {
     const { weights, rows, cols, shown } = this.app;
-    return weights ? askHead(weights, rows, cols, shown.side, shown.unit) : { question: [], answer: [] };
+    if (!weights) return { question: [], answer: [] };
+    const ask = askHead(weights, rows, cols, shown.side, shown.unit);
+    return this.map.broken.has(shown.unit) && shown.side === "query" ? withoutNumbers(ask, this.app) : ask;
+  }
+
+  figure() {
+    return this.stage;
   }
 
   shade() {
@@ -178,12 +189,12 @@ class HeadView {
       h(
         "h2.role-name",
         h("span.num", `${layer}.${head}${ofLayer.marks ? "*" : ""}`),
-        roleMark(this.app.reports.role(info.role)),
+        roleMark(this.app.reports.role(info.role), isSquare(this.app.report)),
         info.role,
       ),
       h("p.note", capital(info.evidence)),
       shared > 1 ? h("p.note", capital(sharedText(head - (head % shared), shared))) : null,
-      ofLayer.across ? h("p.note", `${ofLayer.name}: words look at another text.`) : null,
+      ofLayer.across ? h("p.note", h("span.module", breakable(ofLayer.name)), ": words look at another text.") : null,
       ...(ofLayer.marks ?? []).map((mark) => h("p.note", `* ${mark}`)),
       cut ? h("p.note", h("button.cut", { onclick: () => cut(place) }, `cut ${place}`), " and see what changes") : null,
     );
@@ -204,6 +215,7 @@ class HeadView {
       h("p", `A row is a ${app.rows.known ? "word" : "position"}; its cells add up to 1.`),
       ...weightScale(theme),
       h("p", weights.values.some(isMissing) ? "No cell: hidden by the mask." : ""),
+      this.map.broken.size ? h("p.broken", "Red: not a number.") : null,
       h("p.quiet", report.precision),
     );
     const bottom = this.map.top + weights.T * cell;
@@ -211,15 +223,16 @@ class HeadView {
     const room = width - lines - size;
     const place = narrow
       ? "flow"
-      : room >= LEGEND + 40 + (this.#triangular() ? 0 : 140) || (this.#triangular() && size > 1.9 * LEGEND)
+      : room >= LEGEND + 40 + READOUT || (this.#triangular() && size > 1.9 * LEGEND)
         ? "beside"
         : "below";
-    const left = room >= LEGEND + 40 ? lines + 26 + size + (this.#triangular() ? 0 : 140) : lines + size - LEGEND;
+    const left = room >= LEGEND + 40 + READOUT ? lines + 26 + size + READOUT : lines + size - LEGEND;
     const styles = {
       flow: { position: "relative", left: "0", top: "24px", marginBottom: "32px" },
       beside: { position: "absolute", left: `${left}px`, top: `${this.map.top + 4}px`, marginBottom: "0" },
       below: { position: "absolute", left: `${lines + 6}px`, top: `${bottom + 16}px`, marginBottom: "0" },
     };
+    this.legendAt = { left: place === "beside" ? left - lines - 6 : Infinity, bottom: this.map.top + 110 };
     Object.assign(this.legend.style, { width: `${LEGEND}px` }, styles[place]);
     if (place === "below") this.stage.style.height = `${max(bottom + 110, parseFloat(this.stage.style.height))}px`;
   }
@@ -230,20 +243,32 @@ class HeadView {
     if (!weights || shown.unit < 0) return;
     const isQuery = shown.side === "query";
     const names = isQuery ? cols : rows;
-    const best = largest(weights.line(shown.side, shown.unit), 8, 0.005);
+    const best = largest(weights.line(shown.side, shown.unit), this.narrow ? ROWS : 8, 0.005);
     const title = isQuery ? `Where ${rows.said(shown.unit)} looks` : `Who looks at ${cols.said(shown.unit)}`;
-    const line = (/** @type {string} */ tag, /** @type {string[]} */ cells) =>
-      h("tr", ...cells.map((text) => h(tag, text)));
+    const bar = (/** @type {number} */ weight) =>
+      h("td.bar", { "aria-hidden": true }, h("span", { style: { width: `${max(1, weight * 100)}%` } }));
+    const row = (/** @type {string} */ name, /** @type {number} */ weight) =>
+      h("tr", h("td", name), h("td.num", number(weight)), bar(weight));
+    const count = this.narrow ? ROWS : 8; // a phone shows the table, whose height must not change
+    const rest = this.narrow
+      ? Array.from({ length: max(0, count - best.length) }, () => h("tr", h("td", "\u00a0")))
+      : [];
     fill(
       this.table,
       h("caption", title),
       h(
         "tbody",
-        line("th", ["word", "weight"]),
-        ...best.map(({ index, value }) => line("td", [names.said(index), number(value)])),
+        h("tr", h("th", "word"), h("th", "weight")),
+        ...best.map(({ index, value }) => row(names.said(index), value)),
+        ...rest,
       ),
     );
   }
+}
+
+/** A module's name, which may be broken at its dots and capitals only. @param {string} name */
+function breakable(name) {
+  return name.replace(/(?<=[.a-z])(?=[A-Z])|(?<=\.)/g, "\u200b");
 }
 
 /** @param {string} text */

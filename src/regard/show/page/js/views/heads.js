@@ -4,7 +4,7 @@ import { abs, ceil, floor, max, min } from "../data/math.js";
 import { css, signedColor, weightColor } from "../draw/color.js";
 import { attributes, fill, finish, h, isPlain, sizedContext, styles } from "../draw/dom.js";
 import { byLayer, columnsFor, inOrder, markNotes, sharedText, sharing } from "../draw/head-grid.js";
-import { roleMark } from "../draw/head-picker.js";
+import { isSquare, roleMark } from "../draw/head-picker.js";
 import { drawPicture } from "../draw/head-pictures.js";
 import { Strips } from "../draw/statistic-strips.js";
 import { isolated, Names, number } from "../words/names.js";
@@ -15,6 +15,11 @@ import { askHeads, chosen } from "../words/questions.js";
 /** @import { App } from "../shell/app.js" */
 
 const BAR = 4; // pixels of the bar above a head that is coloured by the statistic
+const LEFT = 22; // pixels for the numbers of layers
+const LEAST = 26; // pixels of a column of heads
+const NAMED = 84; // pixels of a head from which its role is written
+const INDEXED = 96; // pixels of a head from which repeated words have their position
+const TINY = 56; // pixels of a head up to which nothing is written on it
 const SMALL = 12; // heads in a layer from which maps are small and captions short
 
 /** @type {import("./list.js").ListedView} */
@@ -45,6 +50,7 @@ class HeadsView {
     this.cells.addEventListener("keydown", (event) => this.#key(event));
     /** The names of the tokens of each text, or of so many positions. @type {Map<object | number, string[]>} */
     this.names = new Map();
+    this.size = 0; // pixels of a head
     /** @type {{layer: number, head: number, el: HTMLElement, to: HTMLElement, x: number, y: number}[]} */
     this.list = [];
   }
@@ -67,14 +73,21 @@ class HeadsView {
     this.#drawRoles();
     this.#drawOrder();
     const most = max(1, ...report.layers.map((one) => one.heads.length));
-    const small = most >= SMALL;
-    const width = max(280, this.cells.parentElement?.clientWidth || 900);
-    const columns = columnsFor(report, width, small ? 84 : 96);
+    const left = sort === "layer" ? LEFT : 0;
+    const width = max(280, this.cells.parentElement?.clientWidth || 900) - left;
+    // A row is a layer at every width, while its heads are large enough to be told apart.
+    const columns =
+      sort === "layer" && width / most >= LEAST ? most : columnsFor(report, width, most >= SMALL ? 84 : 96);
     const step = floor(width / columns);
-    const size = min(small ? 72 : app.width >= 2000 ? 160 : 100, step - 10);
-    const below = this.#triangular() ? 0 : 34;
-    const sizes = { columns, step, down: size + below + (small ? 10 : 15) };
-    const { places, titles, height } = sort === "layer" ? byLayer(report, sizes) : inOrder(this.sorted(), sizes);
+    const gap = step < 60 ? 4 : 10;
+    const size = min(most >= SMALL ? 72 : app.width >= 2000 ? 160 : 100, step - gap);
+    const small = most >= SMALL || size < NAMED;
+    const tiny = size < TINY; // rows and columns have numbers then, and pictures none
+    const below = this.#triangular() || tiny ? 0 : sort === "layer" ? 18 : 34;
+    const sizes = { columns, step, down: size + below + (tiny ? 4 : small ? 10 : 15) };
+    const at = sort === "layer" ? byLayer(report, sizes) : inOrder(this.sorted(), sizes);
+    const { titles, height } = at;
+    const places = at.places.map((one) => ({ ...one, x: one.x + left }));
     const value = (/** @type {HeadInfo} */ info) => info.means[sort] ?? null;
     const signed = app.reports.page.statistics.some((one) => one.name === sort && one.signed);
     const shade = shadesOf(report, sort, signed, app.theme);
@@ -86,13 +99,14 @@ class HeadsView {
       const to = h("span.to");
       const caption = h(
         "span.caption",
+        { style: below ? { top: size + 1, height: below } : {} },
         h("span.num.id", `${layer}.${head}${marks.length ? "*" : ""}`),
         h(
           "span",
           { class: small ? "for-readers" : info.clear ? "name" : "name dull" },
           app.reports.role(info.role).short,
         ),
-        small || sort !== "layer" ? null : roleMark(app.reports.role(info.role)),
+        small || sort !== "layer" ? null : roleMark(app.reports.role(info.role), isSquare(report)),
         sort === "layer" || small ? null : h("span.num.value", value(info) === null ? "–" : number(value(info) ?? 0)),
         to,
       );
@@ -107,27 +121,32 @@ class HeadsView {
               .filter(Boolean)
               .join("; ") || null,
           "data-below": below > 0,
+          "data-tiny": tiny,
           tabindex: chosen ? 0 : -1,
           style: { left: x, top: y, width: size, height: size + below },
-          onclick: () => app.choose(layer, head, "head"),
+          onclick: () => app.choose(layer, head, ""),
           onpointerenter: () => this.strips.choose(layer, head, app.store.state.sort),
         },
         caption,
       );
       return { layer, head, el, to, x, y };
     });
+    if (size !== this.size) this.names.clear();
     this.size = size;
     fill(this.cells, ...this.list.map((one) => one.el));
     fill(
       this.titles,
       ...titles.map(({ text, x, y, width, kind }) =>
-        h("p", { class: kind, title: text, style: { left: x, top: y, width } }, h("span", text)),
+        h("p", { class: kind, title: text, style: { left: x + left, top: y, width } }, h("span", text)),
       ),
+      ...(left ? places : [])
+        .filter(({ x, head }) => x === left && head === 0)
+        .map(({ layer, y }) => h("p.num.row-number", { style: { left: 0, top: y + size / 2 - 8 } }, String(layer))),
     );
     fill(this.marks, ...markNotes(report).map((note) => h("p.note", note)));
     styles(this.cells, { height: height + 10 });
-    const context = sizedContext(this.canvas, width, height + 10);
-    context.clearRect(0, 0, width, height + 10);
+    const context = sizedContext(this.canvas, width + left, height + 10);
+    context.clearRect(0, 0, width + left, height + 10);
     context.imageSmoothingEnabled = false;
     if (app.atlas)
       for (const one of this.list) {
@@ -152,8 +171,10 @@ class HeadsView {
     const word = this.#word();
     for (const one of this.list) {
       const best = word && this.#strongest(one.layer, one.head, word);
+      const text = best ? `${isolated(best.name)} ${number(best.weight)}` : word ? "–" : "";
+      if (one.to.textContent !== text)
+        fill(one.to, ...(best ? [h("span.word", isolated(best.name)), ` ${number(best.weight)}`] : [text]));
       attributes(one.to, {
-        text: best ? `${isolated(best.name)} ${number(best.weight)}` : word ? "–" : "",
         "data-strength": best ? (best.weight >= 0.5 ? "strong" : best.weight < 0.2 ? "weak" : "") : null,
       });
       attributes(one.el, { "data-asked": Boolean(word), "data-looks": best ? ceil(best.weight * 4) : word ? 0 : null });
@@ -170,6 +191,10 @@ class HeadsView {
     });
     found.sort((a, b) => b.weight - a.weight);
     return askHeads(app.report, found, chosen(word.names, word.names.unit[word.token]));
+  }
+
+  figure() {
+    return /** @type {Element} */ (this.cells.parentElement);
   }
 
   shade() {
@@ -216,7 +241,10 @@ class HeadsView {
     const sequence = keys === null ? null : report.sequences[keys];
     const known = this.names.get(sequence ?? S);
     if (known) return known;
-    const { names } = new Names(sequence, S, false);
+    const all = new Names(sequence, S, false);
+    const names = all.names.map((name, key) =>
+      this.size >= INDEXED ? all.label(key).replace(/^position /, "") : name,
+    );
     this.names.set(sequence ?? S, names);
     return names;
   }
@@ -239,7 +267,7 @@ class HeadsView {
           "aria-pressed": chosen === name,
           onclick: () => store.set({ role: chosen === name ? "" : name }),
         },
-        roleMark(one),
+        roleMark(one, isSquare(report)),
         h("span", name),
         h("span.num", listed),
       );

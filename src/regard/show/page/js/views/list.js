@@ -1,8 +1,10 @@
 // Every view of the page, in the order of its tabs. A new view is a file of its own and a line here.
 
 import { compareView } from "./compare.js";
+import { flowView } from "./flow.js";
 import { headView } from "./head.js";
 import { headsView } from "./heads.js";
+import { layerView } from "./layer.js";
 import { longView } from "./long.js";
 import { stepsView } from "./steps.js";
 
@@ -12,8 +14,9 @@ import { stepsView } from "./steps.js";
 /**
  * What a view is. draw: all of it; focus: only what the focus changes; ask: its question and answer; shade: the weights
  * that the text is shaded by, and the word in focus. ownText: the view shows the text itself.
- * @typedef {{el: HTMLElement, ownText?: boolean, draw: () => void, focus: () => void, ask: () => Ask, shade: () =>
- *   {values: ArrayLike<number> | null, unit: number, side?: Side}}} View
+ * figure: what is saved without the page around it.
+ * @typedef {{el: HTMLElement, figure?: () => Element, ownText?: boolean, draw: () => void, focus: () => void, ask:
+ *   () => Ask, shade: () => {values: ArrayLike<number> | null, unit: number, side?: Side}}} View
  * How a view is listed. name: in the address; label: of its tab; shows: can it show this layer? instead: the view that
  * takes its place where it cannot.
  * @typedef {{name: string, label: string, make: (app: App) => View, shows?: (layer: LayerInfo) => boolean, instead?:
@@ -21,7 +24,7 @@ import { stepsView } from "./steps.js";
  */
 
 /** @type {ListedView[]} */
-export const VIEWS = [headsView, headView, stepsView, longView, compareView];
+export const VIEWS = [headsView, headView, layerView, flowView, stepsView, longView, compareView];
 
 /** All views, made for a page. @param {App} app @returns {Record<string, View>} */
 export function makeViews(app) {
@@ -34,10 +37,12 @@ export function hasView(view, layer) {
 }
 
 /**
- * The view that shows the layer: the one that was asked for, or that in its place.
- * @param {string} view
+ * The view that shows the layer: the one that was asked for, or that in its place. Without one, one head of a short
+ * text is shown with all of its words, and of a longer one as a map to zoom.
+ * @param {string} asked
  * @param {LayerInfo} layer
  */
-export function viewFor(view, layer) {
+export function viewFor(asked, layer) {
+  const view = asked || (hasView("long", layer) ? "long" : "head");
   return hasView(view, layer) ? view : (VIEWS.find(({ name }) => name === view)?.instead ?? "head");
 }

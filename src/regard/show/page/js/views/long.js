@@ -1,20 +1,21 @@
 // A long text: a map to zoom, the largest weights of the word in focus in their context, and the text.
 
 import { LongHead } from "../data/long-head.js";
-import { ceil, floor, isMissing, max, min } from "../data/math.js";
+import { ceil, floor, isMissing, max, min, sqrt } from "../data/math.js";
 import { weightScale } from "../draw/color.js";
 import { attributes, fill, h, styles } from "../draw/dom.js";
 import { byName, LargestWeights } from "../draw/largest-weights.js";
 import { TextLine } from "../draw/text-line.js";
 import { ZoomMap } from "../draw/zoom-map.js";
-import { Names, number } from "../words/names.js";
-import { chosen, listed, quiet } from "../words/questions.js";
+import { brokenRows } from "../words/broken.js";
+import { Names, number, precise } from "../words/names.js";
+import { chosen, listed, placeOf, quiet, receives, withoutNumbers } from "../words/questions.js";
 
 /** @import { App } from "../shell/app.js" */
 /** @import { Spot } from "../draw/zoom-map.js" */
 /** @import { Looked } from "../draw/largest-weights.js" */
 
-const LONG_FROM = 100; // tokens from which a text has this view
+const LONG_FROM = 65; // tokens from which a text has this view, and opens in it
 const COLUMN = 860; // pixels of the page, up to which everything is in one column
 const PAGE = 600; // tokens of the text that are shown at a time
 const ROWS = 8; // largest weights
@@ -125,6 +126,7 @@ class LongView {
       theme: app.theme,
       triangle: layer.encoding?.triangle ?? false,
       bar: app.color("--tick"),
+      broken: layer.broken?.[state.head]?.rows ?? [],
     });
     const info = layer.heads[state.head];
     const entropy = info.means.entropy;
@@ -177,17 +179,27 @@ class LongView {
     const list = this.#looked();
     const others = side === "query" ? app.cols : app.rows;
     const groups = byName(list, others).slice(0, 3);
-    const answer = listed(groups.map((one) => ({ ...one, after: one.times > 1 ? ` in ${one.times} places` : "" })));
+    const answer = listed(
+      groups.map((one) =>
+        one.times > 1 ? { ...one, after: ` in ${one.times} places` } : { ...one, sup: placeOf(others, one.unit) },
+      ),
+    );
     if (side === "query" && answer.length) answer.unshift("At ");
     const size = `${side === "query" ? head.S : head.T} ${app.store.state.words && !app.long ? "words" : "tokens"}`;
     if (side === "key") {
-      const sum = quiet(`${answer.length ? ". " : ""}It receives ${number(head.received[unit])} in all.`);
+      const sum = quiet(`${answer.length ? ". " : ""}${receives(head.received[unit], head.times[unit])}`);
       return { question: ["Who looks at ", word, `, among ${size}?`], answer: [...answer, sum] };
     }
+    if (brokenRows(app.report.layers[app.store.state.layer], app.store.state.head, app.rows).has(unit))
+      return withoutNumbers({ question: ["Where does ", word, ` look, among ${size}?`], answer }, app);
     if (!answer.length) answer.push("Nowhere: the mask hides every key");
     const held = list.reduce((sum, one) => sum + one.weight, 0);
     answer.push(".", quiet(list.length > 1 ? ` The ${list.length} largest weights hold ${number(held)}.` : ""));
     return { question: ["Where does ", word, ` look, among ${size}?`], answer };
+  }
+
+  figure() {
+    return this.map.el;
   }
 
   shade() {
@@ -216,12 +228,13 @@ class LongView {
       const range = (/** @type {[number, number]} */ [first, after]) =>
         after - first > 1 ? `${first}–${after - 1}` : String(first);
       if (isMissing(mass)) return `tokens ${range(queries)} → ${range(keys)}: hidden by the mask`;
-      return `tokens ${range(queries)} → ${range(keys)}: ${number(mass)} of their attention`;
+      return `tokens ${range(queries)} → ${range(keys)}: ${precise(mass, 1e-5)} of their attention`;
     }
     const found = head.top(query).find((one) => one.key === key);
     const exact = head.block === 1 ? head.mass.at(query, key) : (found?.weight ?? head.exact?.at(query, key));
     if (exact !== undefined && isMissing(exact)) return `${rows.said(query)} → ${cols.said(key)}: hidden by the mask`;
-    const weight = exact === undefined ? "not among its 8 largest" : number(exact);
+    const error = head.block === 1 ? head.mass.errorAt(query, key) : found ? 1e-5 : (head.exact?.info.error ?? 1e-5);
+    const weight = exact === undefined ? "not among its 8 largest" : precise(exact, error);
     return `${rows.said(query)} → ${cols.said(key)}: ${weight}`;
   }
 
@@ -287,7 +300,9 @@ class LongView {
     this.text.draw(rows, first, PAGE);
     const part = rows.size > PAGE ? `tokens ${first}–${min(rows.size, first + PAGE) - 1} of ${rows.size}, ` : "";
     const outlined = this.app.shown.side === "query" ? "where this word looks" : "who looks at it";
-    attributes(this.range, { text: `${part}shaded by the mean weight a word receives; outlined: ${outlined}` });
+    attributes(this.range, {
+      text: `${part}shaded: words that receive more than even weights would give them; outlined: ${outlined}`,
+    });
     this.turns.hidden = rows.size <= PAGE;
     [...this.turns.children].forEach((button, i) =>
       attributes(button, { disabled: i ? first + PAGE >= rows.size : first === 0 }),
@@ -302,7 +317,7 @@ class LongView {
     const { side, unit } = app.shown;
     const same = Names.same(app.rows, app.cols);
     const values = same
-      ? head.meanReceived.slice(first, first + this.text.units.length).map((value) => (isMissing(value) ? 0 : value))
+      ? head.times.slice(first, first + this.text.units.length).map((times) => shadeOf(times, this.map.most))
       : null;
     this.text.shade(values, unit - first, app.store.state.pinned, app.theme);
     const marks = new Map(
@@ -315,4 +330,12 @@ class LongView {
       attributes(node, { "data-looked": weight === undefined ? null : number(weight).replace(/^0/, "") });
     });
   }
+}
+
+/**
+ * The shade of a word that receives so many times what even weights would give it; none up to 1.
+ * @param {number} times @param {number} most
+ */
+function shadeOf(times, most) {
+  return times > 1 && most > 1 ? max(0.012, (sqrt(times) - 1) / (sqrt(most) - 1)) * 0.5 : 0;
 }

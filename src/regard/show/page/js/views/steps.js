@@ -33,9 +33,9 @@ class StepsView {
   constructor(app) {
     this.app = app;
     this.picker = new HeadPicker((layer, head) => app.choose(layer, head));
-    const how = h("dl.how", ...HOW.flatMap(([term, text]) => [h("dt", term), h("dd", text)]));
+    this.how = h("dl.how");
     const heads = h("section", h("h2", "Heads ", h("span", "a row for each layer")), this.picker.el);
-    const side = h("aside.side", heads, h("section", h("h2", "How to read"), how));
+    const side = h("aside.side", heads, h("section", h("h2", "How to read"), this.how));
     this.missing = h("div.error");
     this.titles = h("div.step.step-titles", { "aria-hidden": true });
     this.lanes = s("svg.lanes", { "aria-hidden": true });
@@ -85,10 +85,17 @@ class StepsView {
     if (!flow) return void this.#load(key);
     if (this.shown !== flow) {
       this.shown = flow;
+      const hasPaths = flow.byName.has("queries");
+      const how = HOW.filter(([term]) => term !== "q k v" || hasPaths);
+      fill(this.how, ...how.flatMap(([term, text]) => [h("dt", term), h("dd", text)]));
+      const known = new Set(app.reports.page.reports[report - 1]?.layers[layer]?.steps?.map(({ name }) => name));
       this.items = flow.steps.map((tensor, i) => {
         const before = flow.steps[i - 1]?.info;
         const again = before?.operation === tensor.info.operation && before.shape === tensor.info.shape;
-        return new StepItem(tensor, again && / (keys|values)$/.test(tensor.name));
+        const item = new StepItem(tensor, again && / (keys|values)$/.test(tensor.name));
+        // of runs of other code, as on a ladder, what is new in each
+        if (known.size && !known.has(tensor.name)) item.markNew();
+        return item;
       });
       fill(this.list, ...this.items.map((item) => item.el));
     }
@@ -257,6 +264,10 @@ class StepsView {
       ? ["Follow the boxed number from top to bottom: weight ", figure(shortNumber(weights[choice.key])), "."]
       : [info.without_steps.split(". ")[0], "."];
     return { question: ["How does ", query, " come to look at ", key, "?"], answer };
+  }
+
+  figure() {
+    return this.stage;
   }
 
   shade() {

@@ -1,6 +1,6 @@
 // Words: the names of rows and columns, and what can be said of two positions: facts, never interpretation.
 
-import { abs, floor, max, min } from "../data/math.js";
+import { abs, floor, max, min, round } from "../data/math.js";
 import { MINUS } from "./equations.js";
 
 /** @import { Report, Sequence } from "../data/page-data.js" */
@@ -246,6 +246,14 @@ export function number(value) {
   return (value < 0 && Number(text) !== 0 ? MINUS : "") + text;
 }
 
+/**
+ * A weight with as many digits as are known.
+ * @param {number} value @param {number} error the largest difference from the weight of the model
+ */
+export function precise(value, error) {
+  return value.toFixed(min(5, max(2, round(-Math.log10(error)))));
+}
+
 /** A sentence of sizes: "6 layers × 8 heads · 37 tokens". @param {Report} report @returns {string} */
 export function sizes(report) {
   const heads = [...new Set(report.layers.map((layer) => layer.heads.length))];
@@ -254,7 +262,10 @@ export function sizes(report) {
   const each =
     heads.length === 1 ? `${heads[0]} head${heads[0] === 1 ? "" : "s"}` : `${min(...heads)} to ${max(...heads)} heads`;
   const noun = report.sequences.length ? "tokens" : "positions";
-  const tokens = lengths.length === 1 ? `${lengths[0]} ${noun}` : `${min(...lengths)} to ${max(...lengths)} ${noun}`;
+  const tokens =
+    lengths.length === 1
+      ? `${lengths[0]} ${lengths[0] === 1 ? noun.slice(0, -1) : noun}`
+      : `${min(...lengths)} to ${max(...lengths)} ${noun}`;
   const padding = max(0, ...report.sequences.map((one) => one.padding.length));
   return `${layers} × ${each} · ${tokens}${padding ? `, ${padding} of them padding` : ""}`;
 }

@@ -2,6 +2,7 @@
 
 import { isMissing, max } from "../data/math.js";
 import { largest } from "../data/page-data.js";
+import { brokenKind, whereBroken } from "./broken.js";
 import { isAfterSame, Names, number, relation } from "./names.js";
 
 /** @import { Report, Side, Weights } from "../data/page-data.js" */
@@ -20,26 +21,33 @@ export const quiet = (text) => ({ text, kind: "quiet" });
  * @param {Names} names @param {number} unit @returns {Part}
  */
 export function chosen(names, unit) {
-  const sup = names.repeated[unit] && names.known ? `@${names.first[unit]}` : undefined;
-  return { text: names.name(unit), kind: "chosen", sup };
+  return { text: names.name(unit), kind: "chosen", sup: placeOf(names, unit) };
+}
+
+/** Where a word stands that occurs more than once. @param {Names} names @param {number} unit */
+export function placeOf(names, unit) {
+  return names.repeated[unit] && names.known ? `@${names.first[unit]}` : undefined;
 }
 
 /**
  * Names and their weights: cat 0.41 · sat 0.20.
- * @param {{name: string, weight: number, before?: Part, after?: string}[]} list @returns {Part[]}
+ * @param {{name: string, weight: number, before?: Part, after?: string, sup?: string}[]} list @returns {Part[]}
  */
 export function listed(list) {
-  return list.flatMap(({ name, weight, before = "", after = "" }, i) => [
+  return list.flatMap(({ name, weight, before = "", after = "", sup }, i) => [
     i ? " · " : "",
     before,
-    strong(name),
-    figure(` ${number(weight)}`),
+    { text: name, kind: /** @type {const} */ ("strong"), sup },
+    " ",
+    figure(number(weight)),
     after,
   ]);
 }
 
 /**
- * The query that says most about a head: a large weight on a key that is neither the first nor the query itself.
+ * The query that says most about a head, its clearest row: a large weight on what followed the same word before, in
+ * one place or in several, else on another word that is neither the first nor the query itself. Both words should be
+ * worth reading: whole, and of some length.
  * @param {{T: number, top: Weights["top"]}} weights all of them, or the largest of a long text
  * @param {Names} rows
  * @param {Names} cols
@@ -47,17 +55,34 @@ export function listed(list) {
  */
 export function telling(weights, rows, cols) {
   const same = Names.same(rows, cols);
+  const [lookers, looked] = [rows, cols].map(worth);
   let [best, most] = [max(0, weights.T - 1), -1];
   for (let query = 0; query < weights.T; query++) {
-    const top = weights.top(query, 3);
+    const top = weights.top(query, 8);
     if (top.length < 2) continue; // a query that sees one key has no choice
-    const { key, weight } = top.find(({ key }) => key !== 0 && key !== query) ?? top[0];
-    const factor = same && isAfterSame(rows.texts, query, key) ? 1 : key === 0 || key === query ? 0.1 : 0.8;
-    const letters = /\p{L}{3}/u.test(rows.names[query]) ? 1 : 0.6; // a word says more than a comma
-    const value = weight * factor * letters;
-    if (value > most) [best, most] = [query, value];
+    const after = same ? top.filter(({ key }) => isAfterSame(rows.texts, query, key)) : [];
+    const copied = after.reduce((sum, { weight }) => sum + weight, 0);
+    const other = top.find(({ key }) => key !== 0 && key !== query) ?? top[0];
+    const plain = other.weight * (other.key === 0 || other.key === query ? 0.1 : 0.8);
+    const [value, key] = copied > plain ? [copied, after[0].key] : [plain, other.key];
+    const told = value * lookers[query] * looked[key];
+    if (told > most) [best, most] = [query, told];
   }
   return best;
+}
+
+/** How much each word is worth reading: a whole one of four letters most, a comma least. @param {Names} names */
+function worth(names) {
+  const pieces = new Set(names.ties.flatMap(([first, last]) => range(first, last)));
+  return names.names.map((name, i) => {
+    const letters = /\p{L}{4}/u.test(name) ? 1 : /\p{L}{3}/u.test(name) ? 0.85 : /\p{L}{2}/u.test(name) ? 0.7 : 0.5;
+    return letters * (pieces.has(i) ? 0.7 : 1);
+  });
+}
+
+/** @param {number} first @param {number} last */
+function range(first, last) {
+  return Array.from({ length: last - first + 1 }, (_, i) => first + i);
 }
 
 /**
@@ -76,9 +101,13 @@ export function askHead(weights, rows, cols, side, unit) {
   const word = chosen(names, unit);
   if (side === "key") {
     const column = weights.column(unit);
-    let [sum, from] = [0, 0];
-    for (const value of column) if (!isMissing(value)) [sum, from] = [sum + value, from + 1];
-    const rest = quiet(`. It receives ${number(sum)} in all, from ${from} ${rows.known ? "words" : "positions"}.`);
+    let [sum, even] = [0, 0];
+    column.forEach((value, query) => {
+      if (isMissing(value)) return;
+      sum += value;
+      even += 1 / weights.row(query).reduce((count, one) => (isMissing(one) ? count : count + 1), 0);
+    });
+    const rest = quiet(`. ${receives(sum, sum / even)}`);
     return { question: ["Who looks at ", word, "?"], answer: [...listed(strongest(column, rows)), rest] };
   }
   const question = ["Where does ", word, " look?"];
@@ -93,6 +122,17 @@ export function askHead(weights, rows, cols, side, unit) {
     isAll || (fact && best.length === 1) ? `, ${fact}.` : ".",
   ];
   return { question, answer };
+}
+
+/**
+ * The question about a word whose weights are no numbers, with what made them so.
+ * @param {Ask} ask @param {import("../shell/app.js").App} app @returns {Ask}
+ */
+export function withoutNumbers({ question }, { report, store }) {
+  const { layer, head } = store.state;
+  const kind = brokenKind(report.layers[layer], head);
+  const why = kind === "NaN" ? "they are NaN" : "a score is infinite";
+  return { question, answer: [strong("Its weights are not numbers"), `: ${why}. ${whereBroken(report)}`] };
 }
 
 /**
@@ -120,12 +160,28 @@ export function askHeads(report, found, word) {
   const rare = [...roles].filter(([, heads]) => heads.length <= 3);
   /** @type {Part[]} */
   const answer = rare.flatMap(([role, heads], i) => [i ? " · " : "", figure(heads.join(" ")), ` ${role}`]);
+  const broken = whereBroken(report);
+  if (broken) answer.unshift(strong("Not all weights are numbers: "), `${broken} `);
   if (rare.length) answer.push(report.sequences.length ? ". " : ".");
   if (report.sequences.length) answer.push(quiet("Point at a word to see where it looks in each."));
   return { question: [count === 1 ? "What does this head do?" : `What does each of ${count} heads do?`], answer };
 }
 
+/**
+ * What a word receives: the sum of all weights on it, and how many times that of even weights it is.
+ * @param {number} sum @param {number} times
+ */
+export function receives(sum, times) {
+  const size = times >= 10 ? times.toFixed(0) : times.toFixed(1);
+  return `It receives ${number(sum)} in all${isMissing(times) ? "" : `, ${size} × what even weights would give it`}.`;
+}
+
 /** @param {ArrayLike<number>} values @param {Names} names */
 function strongest(values, names) {
-  return largest(values, 3, 0.005).map(({ index, value }) => ({ index, weight: value, name: names.name(index) }));
+  return largest(values, 3, 0.005).map(({ index, value }) => ({
+    index,
+    weight: value,
+    name: names.name(index),
+    sup: placeOf(names, index),
+  }));
 }

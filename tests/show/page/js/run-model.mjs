@@ -1,0 +1,77 @@
+// Runs the page's engine and tokenizer for the tests in Python: a request in JSON comes in, a result goes out, by line.
+
+import { readFileSync } from "node:fs";
+import { createInterface } from "node:readline";
+import { Model } from "../../../../src/regard/show/page/js/model/engine.js";
+import { sequenceOf } from "../../../../src/regard/show/page/js/model/pieces.js";
+import { rankOf, roleOf } from "../../../../src/regard/show/page/js/model/roles.js";
+import { earlier, meansOf } from "../../../../src/regard/show/page/js/model/statistics.js";
+import { Tokenizer } from "../../../../src/regard/show/page/js/model/tokenizer.js";
+import { wasmLinear } from "../../../../src/regard/show/page/js/model/wasm-linear.js";
+
+const WASM = new URL("../../../../src/regard/show/page/js/model/linear.wasm", import.meta.url);
+let model;
+let tokenizer;
+
+/** A reading as plain values: rows are as long as a query has keys. */
+const described = (reading) => ({
+  weights: reading.weights.map((l) => l.map((h) => h.map((r) => [...r]))),
+  logits: [...reading.logits],
+});
+
+const answers = {
+  load: async ({ plan, weights, wasm }) => {
+    model = new Model(plan, new Uint8Array(readFileSync(weights)), wasm ? await wasmLinear(readFileSync(WASM)) : null);
+  },
+  read: ({ parts, cut }) => {
+    const reading = model.read(cut);
+    for (const ids of parts) reading.addAll(ids);
+    const result = described(reading);
+    reading.end();
+    return result;
+  },
+  edit: ({ before, keep, after }) => {
+    const reading = model.read().addAll(before);
+    reading.keep(keep);
+    const result = described(reading.addAll(after));
+    reading.end();
+    return result;
+  },
+  measure: ({ ids, measures }) => {
+    const reading = model.read().addAll(ids);
+    const before = earlier(ids);
+    const heads = reading.weights.flatMap((layer, i) =>
+      layer.map((rows) => {
+        const means = meansOf(measures, rows, before, model.layers[i].window);
+        const role = roleOf(measures, means, rows);
+        const values = Object.entries(means).map(([name, one]) => [name, one.mean]);
+        return { means: Object.fromEntries(values), role, rank: rankOf(measures, role) };
+      }),
+    );
+    reading.end();
+    return heads;
+  },
+  write: ({ ids, count }) => {
+    const reading = model.read().addAll(ids);
+    const written = Array.from({ length: count }, () => {
+      const next = reading.logits.indexOf(reading.logits.reduce((most, one) => (one > most ? one : most)));
+      reading.addAll([next]);
+      return next;
+    });
+    reading.end();
+    return written;
+  },
+  tokenizer: ({ tables }) => void (tokenizer = new Tokenizer(tables)),
+  sequences: ({ lists }) => lists.map((ids) => sequenceOf(tokenizer, ids)),
+  encode: ({ texts }) => texts.map((text) => tokenizer.encode(text)),
+  decode: ({ lists }) => lists.map((ids) => tokenizer.decode(ids)),
+};
+
+for await (const line of createInterface({ input: process.stdin })) {
+  const request = JSON.parse(line);
+  try {
+    console.log(JSON.stringify({ result: (await answers[request.do](request)) ?? null }));
+  } catch (error) {
+    console.log(JSON.stringify({ error: error.message }));
+  }
+}
