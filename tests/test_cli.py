@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from regard.cli import app, main
+from terminal import in_terminal
 
 run = CliRunner()
 
@@ -52,7 +53,10 @@ def test_the_package_is_a_command_too():
         (["see", "tiny"], "tiny is a model, not a text; give it with --model tiny"),
         (["see", "--device", "abacus"], "--device abacus is none that torch knows; try cpu or cuda"),
         (["see", "caf\udce9"], "caf? is not UTF-8 text; type it where the locale is UTF-8, or give a file"),
-        (["train"], "Missing option '--data'; see regard train --help"),
+        (["train"], "Missing option '--out'; see regard train --help"),
+        (["train", "--out", "x"], "there is nothing to train on; name text files: regard train FILE --out runs/first"),
+        (["train", "no.txt", "--out", "x"], "data file no.txt is not there; check the path"),
+        (["grade", "nowhere"], "nowhere is no folder; give the folder that holds the submissions"),
         (
             ["trace", "--tokens", "3", "--d-model", "770"],
             "--d-model 770 is not divisible by --heads 12; try --heads 11, 14 or 22",
@@ -72,10 +76,16 @@ def test_a_mistake_is_one_line_and_no_traceback(arguments, message, monkeypatch,
 
 def test_without_a_command_the_help_is_shown(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["regard"])
-    with pytest.raises(SystemExit):
+    with pytest.raises(SystemExit) as exiting:
         main()
-    told = capsys.readouterr()
-    assert "Commands:\n" in told.out + told.err
+    assert exiting.value.code == 0
+    assert "Commands:\n" in capsys.readouterr().out
+
+
+def test_what_installs_the_completion_writes_no_escape_codes(tmp_path):
+    shown = in_terminal("--install-completion", "bash", HOME=str(tmp_path))
+    assert "completion installed in" in shown.out
+    assert "x1b" not in shown.out
 
 
 @pytest.mark.parametrize("name", ["trace", "see", "page", "compare", "generate", "train"])

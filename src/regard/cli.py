@@ -10,26 +10,30 @@ from typing import Annotated, Any
 
 import typer
 
+from regard.commands.card import card
 from regard.commands.check import check
 from regard.commands.compare import compare
+from regard.commands.docs import docs
 from regard.commands.effect import effect
 from regard.commands.generate import generate
 from regard.commands.grade import grade
 from regard.commands.learn import learn
 from regard.commands.notebook import notebook
 from regard.commands.page import page
+from regard.commands.play import play
+from regard.commands.poster import poster
 from regard.commands.see import see
 from regard.commands.serve import serve
 from regard.commands.terminal.ascii import use_ascii_where_needed
 from regard.commands.terminal.interrupt import STATUS, interruptible
 from regard.commands.terminal.old_spellings import new_spelling
-from regard.commands.terminal.usage import NO_UTF8, RegardCommand, explain_usage, read_argument
+from regard.commands.terminal.usage import NO_UTF8, HelpfulGroup, RegardCommand, explain_usage, read_argument
 from regard.commands.trace import trace
 from regard.commands.train import train
 from regard.support.printable import printable_output
 
 app = typer.Typer(
-    no_args_is_help=True,
+    cls=HelpfulGroup,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -46,7 +50,24 @@ def regard(version: Annotated[bool, typer.Option("--version", help="Show the ver
         raise typer.Exit
 
 
-for _command in (trace, see, page, compare, effect, serve, check, grade, notebook, train, generate):
+_COMMANDS = (
+    trace,
+    see,
+    page,
+    poster,
+    play,
+    compare,
+    effect,
+    serve,
+    check,
+    grade,
+    notebook,
+    card,
+    docs,
+    train,
+    generate,
+)
+for _command in _COMMANDS:
     app.command(cls=RegardCommand)(_command)
 app.add_typer(learn, name="learn")
 
@@ -67,7 +88,9 @@ def _run() -> int:
     """Run the command and return its exit status."""
     try:
         sys.argv[1:] = map(read_argument, sys.argv[1:])
-        result = app(prog_name="regard", standalone_mode=False)
+        # What installs the completion would color its message, and here escape codes are printed as text.
+        color = False if sys.argv[1:2] == ["--install-completion"] else None
+        result = app(prog_name="regard", standalone_mode=False, color=color)
         return result if isinstance(result, int) else 0  # typer returns the status of typer.Exit
     except SystemExit as exiting:
         if isinstance(exiting.__context__, BrokenPipeError):  # typer has caught it

@@ -23,6 +23,7 @@ from regard.gpt import GPT, GPTConfig
 from regard.gpt.tokenizer.tokenizer import Tokenizer
 from regard.heads.change.cut import cut
 from regard.heads.change.effect import Effects, effect, load_effects
+from regard.heads.change.routes import routes
 from regard.heads.probe import probe
 from regard.heads.watch import Seen, load_seen, watch
 from regard.school.check.check import check
@@ -67,6 +68,7 @@ __all__ = [
     "load_seen",
     "padding",
     "probe",
+    "routes",
     "sinusoidal",
     "step",
     "trace",

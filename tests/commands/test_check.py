@@ -186,7 +186,8 @@ def test_a_file_that_ends_its_process_cannot_be_checked(homework):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("none.py", "No such file"),
+        ("none.py", "there is no file "),
+        ("homwork.py", "did you mean "),
         ("folder", "is not a Python file or a notebook; give FILE.py or FILE.ipynb"),
         ("homework.py:No", "has no No; it has MultiHeadAttention"),
     ],
@@ -194,6 +195,12 @@ def test_a_file_that_ends_its_process_cannot_be_checked(homework):
 def test_what_is_not_there_is_said(homework, name, message):
     (homework.parent / "folder").mkdir()
     assert message in str(check(homework.parent / name).exception)
+
+
+def test_a_missing_file_is_said_before_anything_is_started(tmp_path, monkeypatch):
+    monkeypatch.setattr(check_command, "_worker", lambda: pytest.fail("a worker was started"))
+    result = check(tmp_path / "none.py")
+    assert str(result.exception) == f"there is no file {tmp_path}/none.py; give a Python file, such as homework.py"
 
 
 def test_time_must_be_greater_than_nothing(homework):

@@ -46,8 +46,9 @@ def test_a_folder_that_does_not_exist_is_an_error(tmp_path):
         notebook("1", tmp_path / "missing")
 
 
-def test_every_notebook_is_valid_and_starts_with_a_heading_and_a_badge():
+def test_every_notebook_is_valid_and_starts_with_a_heading_and_what_it_needs():
     for file in FILES:
         first = "".join(json.loads(file.read_text())["cells"][0]["source"])
         assert first.startswith(f"# {file.stem[0]} · ")
-        assert "colab-badge.svg" in first
+        assert "pip install" in first
+        assert "badge" not in first

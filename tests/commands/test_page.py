@@ -17,6 +17,25 @@ def layers_with_steps(path):
     return [[i for i, layer in enumerate(one["layers"]) if layer["steps"]] for one in document(path)["reports"]]
 
 
+def test_a_page_of_a_token_begins_with_it_in_the_head_that_says_most(tmp_path):
+    page("The cat sat on the mat", output=str(tmp_path / "page.html"), token="sat")
+    start = {"layer": 2, "head": 1, "view": "head", "side": "query", "focus": 2, "pinned": True}
+    assert document(tmp_path / "page.html")["start"] == start
+
+
+def test_a_figure_of_a_token_is_another_than_that_of_a_head(tmp_path):
+    for name, options in {"sat.svg": {"token": "sat"}, "on.svg": {"token": "on"}, "head.svg": {}}.items():
+        page("The cat sat on the mat", output=str(tmp_path / name), **options)
+    texts = [(tmp_path / name).read_text() for name in ("sat.svg", "on.svg", "head.svg")]
+    assert ["where sat looks" in text for text in texts] == [True, False, False]
+    assert "where on looks" in texts[1]
+
+
+def test_a_token_and_a_head_are_not_drawn_together(tmp_path):
+    with pytest.raises(ValueError, match=r"--token sat begins with the head that says most about it; leave out --head"):
+        page("The cat sat", output=str(tmp_path / "page.html"), token="sat", head="4.3")
+
+
 def test_a_page_is_written_and_opened(tmp_path, monkeypatch, capsys):
     launched = []
     monkeypatch.setattr("typer.launch", launched.append)

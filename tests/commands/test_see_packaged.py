@@ -45,7 +45,7 @@ def examples(page):
     return [(shlex.split(words), lines) for words, lines in found if lines.strip()]
 
 
-@pytest.mark.parametrize(("page", "count"), [("README.md", 1), ("docs/see.md", 6)])
+@pytest.mark.parametrize(("page", "count"), [("docs/see.md", 6)])
 def test_the_documentation_shows_what_is_printed(page, count):
     shown = examples(page)
     assert len(shown) == count

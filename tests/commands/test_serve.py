@@ -167,5 +167,7 @@ def test_a_mistake_is_one_line(arguments, message):
 
 def test_what_is_missing_is_named_with_the_command_that_installs_it(monkeypatch):
     monkeypatch.setattr(command, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"regard serve needs starlette and uvicorn; pip install 'regard\[serve\]'"):
+    with pytest.raises(
+        ValueError, match=r'regard serve needs starlette and uvicorn; pip install ("\.\[serve\]"|starlette uvicorn)$'
+    ):
         command.serve()

@@ -201,10 +201,8 @@ def test_a_directory_that_cannot_be_written_is_named(text, tmp_path, monkeypatch
     with pytest.raises(SystemExit, match="2"):
         main()
     told = capsys.readouterr().err
-    assert (
-        told
-        == f"regard: {text}: File exists; put that right, or choose another --out. Then give the same command again\n"
-    )
+    reason = "File exists; choose another directory, where you may write"
+    assert told == f"regard: --out {text} cannot be written: {reason}\n"
 
 
 def test_a_plan_that_does_not_fit_is_said_before_the_data_is_read(text, tmp_path, monkeypatch):

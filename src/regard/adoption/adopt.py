@@ -10,12 +10,13 @@ import copy
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor, nn
 
 from regard.adoption import layouts
+from regard.adoption.drop_in import DropIn
 from regard.adoption.layouts import Plan, build_layer, find_projections, state_of
 from regard.adoption.reasons import explain_difference
 from regard.adoption.trial import Trial, copy_for_trial, run_module
@@ -23,6 +24,7 @@ from regard.attention.layer import MultiHeadAttention
 from regard.support.vocabulary import CONTEXT
 
 
+@overload
 def adopt(
     module: nn.Module | Mapping[str, Tensor],
     *,
@@ -32,7 +34,30 @@ def adopt(
     scale: float | None = None,
     names: Mapping[str, str] | None = None,
     transposed: bool | None = None,
-) -> MultiHeadAttention:
+    drop_in: Literal[True],
+) -> DropIn: ...
+@overload
+def adopt(
+    module: nn.Module | Mapping[str, Tensor],
+    *,
+    num_heads: int | None = None,
+    causal: bool | None = None,
+    context_length: int | None = None,
+    scale: float | None = None,
+    names: Mapping[str, str] | None = None,
+    transposed: bool | None = None,
+) -> MultiHeadAttention: ...
+def adopt(
+    module: nn.Module | Mapping[str, Tensor],
+    *,
+    num_heads: int | None = None,
+    causal: bool | None = None,
+    context_length: int | None = None,
+    scale: float | None = None,
+    names: Mapping[str, str] | None = None,
+    transposed: bool | None = None,
+    drop_in: bool = False,
+) -> MultiHeadAttention | DropIn:
     """Build regard's layer so that it computes what an attention module of yours computes, with a copy of its weights.
 
     >>> theirs = nn.MultiheadAttention(embed_dim=8, num_heads=2, batch_first=True)
@@ -58,6 +83,8 @@ def adopt(
         names: which weight is which, for W_query, W_key, W_value or qkv (the three packed in this order), out_proj.
         transposed: weights are (in, out), as for x @ weight; else (out, in), as in nn.Linear. Needed only where
             neither type nor shape decides it.
+        drop_in: of a torch.nn.MultiheadAttention, a layer that is called like it: out, weights = layer(x, x, x), with
+            its masks (True hides), its batch_first and its options.
 
     A state dict may stand for the module. It needs num_heads, and causal unless a causal mask is stored in it.
     With nothing to run, only shapes are checked, square weights are read as nn.Linear's, and dropout is 0.
@@ -67,6 +94,13 @@ def adopt(
     >>> adopt(state, names=names, num_heads=2, causal=True).W_key.weight.equal(state["attn.k.weight"])
     True
     """
+    if drop_in:
+        if not isinstance(module, nn.MultiheadAttention):
+            rule = "drop_in=True makes a layer that is called like torch.nn.MultiheadAttention, and takes one"
+            raise ValueError(f"{rule}, not {type(module).__name__}; leave it out, and call layer(x)")
+        options: dict[str, Any] = {"num_heads": num_heads, "causal": causal, "context_length": context_length}
+        options |= {"scale": scale, "names": names, "transposed": transposed}
+        return DropIn(adopt(module, **options), module.batch_first).train(module.training)
     if isinstance(module, MultiHeadAttention):
         return copy.deepcopy(module)
     state, who, owners = _read(module)

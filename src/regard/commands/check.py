@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import json
+from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from regard.commands.shared.options import argument, option
+from regard.commands.terminal.progress import said_after_a_second
 from regard.show.terminal.table import terminal_width
 from regard.support.drawing import as_text
 
@@ -42,7 +45,8 @@ def check(
     weights = dict(_pairs([one for one in (names or "").split(",") if one], "--names"))
     if not seconds > 0:
         raise ValueError(f"--time {seconds:g} must be greater than 0")
-    with _worker() as worker:
+    _check_file(file)
+    with said_after_a_second(f"checking {Path(file).name}"), _worker() as worker:
         from regard.school.check.learner_code.loading import split_name
         from regard.school.check.own_file import check_file
 
@@ -56,6 +60,16 @@ def check(
         _print(verdicts, file, solution)
     statuses = {verdict.status for verdict in verdicts}
     raise typer.Exit(1 if "wrong" in statuses else 2 if "unchecked" in statuses else 0)
+
+
+def _check_file(file: str) -> None:
+    """A file that is missing is said before anything is started."""
+    paths = [Path(one) for one in (file, file.rpartition(":")[0]) if one]
+    if not any(path.exists() for path in paths):
+        path = paths[-1] if file.rpartition(":")[2].isidentifier() else paths[0]
+        near = get_close_matches(path.name, [one.name for one in path.parent.glob("*.py")], 1, 0.5)
+        remedy = f"did you mean {path.with_name(near[0])}?" if near else "give a Python file, such as homework.py"
+        raise ValueError(f"there is no file {path}; {remedy}")
 
 
 def _print(verdicts: list[Verdict], file: str, solution: bool) -> None:

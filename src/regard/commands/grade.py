@@ -37,8 +37,9 @@ def grade(
         bool, option("Run even where a layer of protection is missing. [default: off]", "--unprotected")
     ] = False,
 ) -> None:
-    """Check the submissions of a class, each in a sandbox, and name their mistakes.
+    """Check the submissions of a class, each in a sandbox.
 
+    Mistakes are named.
     Exit status: 0 all were checked, 1 some could not be checked.
     """
     for flag, path in (("--csv", csv), ("--json", as_json), ("--html", html)):
@@ -50,6 +51,8 @@ def grade(
         raise ValueError(f"--time {seconds:g} must be greater than 0")
     if workers is not None and workers < 1:
         raise ValueError(f"--workers {workers} must be at least 1")
+    if not Path(folder).is_dir():
+        raise ValueError(f"{folder} is no folder; give the folder that holds the submissions")
     from regard.school.grading.checker import CheckerEnded
     from regard.school.grading.grade import grade as grade_folder
     from regard.school.grading.key import read_key

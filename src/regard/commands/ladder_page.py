@@ -9,6 +9,7 @@ from regard.show.page.payload import Titled
 from regard.support.tokens import TextTokens
 from regard.traces.trace import trace
 
+START = {"view": "steps"}  # what the page shows first
 SEED = 123  # of the weights of rungs 2 to 4
 
 

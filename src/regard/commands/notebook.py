@@ -1,12 +1,14 @@
 """`regard notebook [NAME]`: the notebooks of the package, listed or copied to where you work."""
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from regard.commands.shared.options import argument
+from regard.support.extras import how_to_install
 
 FOLDER = Path(__file__).parents[1] / "school" / "notebooks"
 
@@ -34,7 +36,9 @@ def notebook(
             new.write(chosen[0].read_bytes())
     except FileExistsError:
         raise ValueError(f"{target} exists already, and may hold your work; rename it or give another folder") from None
-    typer.echo(f"  {target}  written. Open it in Jupyter, VS Code or Colab: jupyter lab {target}")
+    typer.echo(f"  {target}  written. Open it in VS Code or JupyterLab: jupyter lab {target}")
+    if find_spec("jupyterlab") is None:
+        typer.echo(f"  JupyterLab is not installed here: {how_to_install('notebook')}")
 
 
 def title(file: Path) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from regard.commands.shared import options
 from regard.commands.shared.options import HUB, TINY, check_max_tokens, option
+from regard.support.extras import how_to_install
 
 if TYPE_CHECKING:
     from regard.commands.shared.models import Reader
@@ -28,7 +29,7 @@ def serve(
     check_max_tokens(max_tokens)
     missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
     if missing:
-        raise ValueError(f"regard serve needs {' and '.join(missing)}; pip install 'regard[serve]'")
+        raise ValueError(f"regard serve needs {' and '.join(missing)}; {how_to_install('serve')}")
     from regard.commands.shared.models import load_reader
     from regard.commands.shared.texts import REPEATED
     from regard.commands.terminal.interrupt import leave
@@ -60,12 +61,19 @@ def serve(
                 leave()
 
 
+# What the page says of a layer without steps.
+_ALL_STEPS = "The steps of layer {layer} are not here. A page in a file can have them: regard page --steps {layer}"
+_NO_STEPS = "There are no steps to follow: heads are cut, or the code of this model names none."
+
+
 def page_of(name: str, reader: Reader, text: str, max_tokens: int, cut: tuple[int, int] | None = None) -> PageData:
     """Run a model on a text, and return what the page shows of it; beside the text without a head, where one is cut."""
     from regard.commands.shared.models import TextTooLong
     from regard.commands.shared.runs import watch_text
+    from regard.commands.shared.texts import model_titles
     from regard.gpt.model import GPT
     from regard.heads.change.cut import cut as switch_off
+    from regard.show.page.opening import order_of_heads
     from regard.show.page.payload import page_data
     from regard.show.page.write import titled_texts
     from regard.show.server.limits import TooLarge
@@ -79,14 +87,20 @@ def page_of(name: str, reader: Reader, text: str, max_tokens: int, cut: tuple[in
         longest = min(error.longest, max_tokens)
         raise TooLarge(f"the text has {error.tokens} tokens; at most {longest} are read here. Shorten it.") from None
     seen = watch_text(opened, progress=False)
-    layers = [seen.order()[0][0]] if isinstance(opened.model, GPT) else []
-    reports = titled_texts(seen, name if cut is None else "uncut", trace_layers(opened.model, opened.inputs, layers))
+    layers = [order_of_heads(seen)[0][0]] if isinstance(opened.model, GPT) else []
+    title, steps = (
+        model_titles([name])[0] if cut is None else "uncut",
+        trace_layers(opened.model, opened.inputs, layers),
+    )
+    reports = titled_texts(seen, title, steps, without_steps=_ALL_STEPS if layers else _NO_STEPS)
     if cut is None:
         return page_data(reports, thumbnails=True)
     _ = seen[cut]  # refuses a head that does not exist
     with switch_off(opened.model, cut):
         without = watch_text(opened, progress=False)
     change = seen.compare(without)[0]
-    page = page_data([*reports, *titled_texts(without, f"without {cut[0]}.{cut[1]}")], thumbnails=True)
+    page = page_data(
+        [*reports, *titled_texts(without, f"without {cut[0]}.{cut[1]}", without_steps=_NO_STEPS)], thumbnails=True
+    )
     page.document["start"] = {"view": "compare", "layer": change.layer, "head": change.head}
     return page

@@ -26,20 +26,25 @@ if TYPE_CHECKING:
     from regard.gpt.train.processes import Processes
 
 
-def train(data: list[str], more: list[str] | None = None, **flags: Any) -> None:
+def train(data: list[str] | None = None, more: list[str] | None = None, **flags: Any) -> None:
     """Train a GPT on your text files. Interrupt it at any time: the same command resumes."""
-    result = train_on_files([*data, *(more or [])], **flags)
+    files = [*(data or []), *(more or [])]
+    if not files:
+        raise ValueError("there is nothing to train on; name text files: regard train FILE --out runs/first")
+    if missing := [file for file in files if not Path(file).exists()]:
+        raise ValueError(f"data file {missing[0]} is not there; check the path")
+    result = train_on_files(files, **flags)
     if not result.finished:
         raise typer.Exit(130)  # as after any Ctrl-C
 
 
 def _signature() -> Signature:
-    data = option("Text files to train on: .txt, .gz or .xz; more may follow as arguments.")
-    more = argument("More text files.", metavar="FILE", show_default=False)
+    data = option("Text files to train on, like FILE. [default: none]", show_default=False)
+    more = argument("Text files to train on: .txt, .gz or .xz.", metavar="FILE", show_default=False)
     specs = sorted(command_table(), key=lambda spec: spec.default is not MISSING)  # required ones first
-    first = Parameter("data", Parameter.KEYWORD_ONLY, annotation=Annotated[list[str], data])
+    first = Parameter("data", Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[list[str] | None, data])
     others = Parameter("more", Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[list[str] | None, more])
-    return Signature([first, others, *map(option_parameter, specs)])
+    return Signature([others, *map(option_parameter, specs), first])
 
 
 train.__signature__ = _signature()  # type: ignore[attr-defined]
@@ -50,7 +55,7 @@ def train_on_files(data: Sequence[str | Path], out: str | Path, **flags: Any) ->
 
     flags: options of the command, and of `fit`; what is missing or None is chosen by model and device.
     """
-    with named_as_flags(*flags):
+    with named_as_flags("out", *flags):
         return _train_on_files(data, out, **flags)
 
 

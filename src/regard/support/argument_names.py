@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+_SPELLED = {("resume", False): "--fresh"}  # switches that have a name of their own
 _flags: ContextVar[frozenset[str]] = ContextVar("flags", default=frozenset())
 
 
@@ -35,8 +36,13 @@ def named(name: str, value: Any, shown: Callable[[Any], str] = str) -> str:
 
 
 def assigned(name: str, value: Any) -> str:
-    """An argument with a value to give it, as a remedy: context_length=16."""
-    return f"{as_flag(name)} {value}" if name in _flags.get() else f"{name}={value}"
+    """An argument with a value to give it, as a remedy: context_length=16.
+
+    >>> with named_as_flags("resume"):
+    ...     assigned("resume", False)
+    '--fresh'
+    """
+    return _SPELLED.get((name, value), f"{as_flag(name)} {value}") if name in _flags.get() else f"{name}={value}"
 
 
 def as_flag(name: str) -> str:

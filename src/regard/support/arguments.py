@@ -160,12 +160,24 @@ def explain_wrong_call(init: Callable[P, None]) -> Callable[P, None]:
     return build
 
 
+_OWN_CALL = (
+    "this layer makes queries, keys and values of one input itself: layer(x), and layer(x, source) for keys from "
+    "another text; mask=… is True where a key may be attended to, and return_weights=True gives (out, weights). For a "
+    "layer that is called like torch.nn.MultiheadAttention: regard.adopt(module, drop_in=True)"
+)
+
+
 def renamed(**names: str) -> Callable[[Decorated], Decorated]:
-    """Decorate a method whose keywords have new names (old="new"): the old ones work until 0.3, with a warning."""
+    """Decorate a layer's forward whose keywords have new names (old="new"): they work until 0.3, with a warning.
+
+    A call like that of torch.nn.MultiheadAttention is a TypeError that says how to call this one.
+    """
 
     def decorate(method: Decorated) -> Decorated:
         @wraps(method)
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if len(args) > 2 or "query" in kwargs or "key_padding_mask" in kwargs or "need_weights" in kwargs:
+                raise TypeError(_OWN_CALL)
             for old in [name for name in names if name in kwargs]:
                 text = f"{old}= is {names[old]}= now; the old keyword goes in 0.3"
                 warnings.warn(text, DeprecationWarning, stacklevel=2)

@@ -128,7 +128,7 @@ _WORDS = (
 _FORMS = (
     *("w_{}", "w{}", "{}", "{}_proj", "to_{}", "{}_linear", "{}_lin", "lin_{}", "linear_{}", "{}_layer", "fc_{}"),
     *("proj_{}", "w_{}s", "{}_weight", "weight_{}", "{}_w", "{}_projection", "{}_transform", "{}proj", "{}_mat"),
-    *("{}_fc", "{}_weights", "weights_{}", "{}s", "{}_matrix", "fc{}", "{}_map", "{}_net"),
+    *("{}_fc", "{}_weights", "weights_{}", "{}s", "to{}", "{}_matrix", "fc{}", "{}_map", "{}_net"),
 )
 PROJECTIONS = tuple(tuple(form.format(word) for word in words) for form in _FORMS for words in _WORDS)
 PACKED_PROJECTIONS = (

@@ -63,7 +63,7 @@ def test_titles_tell_two_texts_and_two_models_apart(tmp_path):
     assert text_titles(files, ["x", "y"]) == ["“x”", "“y”"]
     assert text_titles([None, None], ["q" * 50, "w " * 50]) == [f"“{'q' * 31}…”", f"“{'w ' * 15}w…”"]
     assert model_titles(["tiny", "runs/a/model/"]) == ["tiny", "model"]
-    assert model_titles(["runs/a/model", "runs/b/model"]) == ["runs/a/model", "runs/b/model"]
+    assert model_titles(["runs/a/model", "runs/b/model"]) == ["a/model", "b/model"]
 
 
 def test_titles_escape_control_characters():

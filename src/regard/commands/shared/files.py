@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import typer
 
 from regard.commands.shared.options import blamed_on, read_heads
+from regard.support.extras import how_to_install
 
 if TYPE_CHECKING:
     from regard.commands.shared.runs import TitledRun
@@ -22,10 +23,10 @@ PAGES, FIGURES = (".html", ".htm"), (".svg", ".png", ".pdf")
 _LONGEST_STEPS = 512  # tokens of a text whose steps are in the page unless --steps asks for others
 
 
-def check_output(output: str | None, kinds: Sequence[str], rule: str) -> None:
+def check_output(output: str | None, kinds: Sequence[str], rule: str, is_drawn: bool = True) -> None:
     """Refuse a file of another kind than these, a figure without matplotlib, and a directory that cannot be written to.
 
-    rule: what is written, and its kinds.
+    rule: what is written, and its kinds. is_drawn: figures are drawn by matplotlib, not copied.
     """
     if output is None:
         return
@@ -33,8 +34,8 @@ def check_output(output: str | None, kinds: Sequence[str], rule: str) -> None:
     if suffix not in kinds:
         better = shlex.quote(f"{Path(output).stem}{kinds[0]}")
         raise ValueError(f"-o {output}: {rule}; try -o {better}")
-    if suffix in FIGURES and find_spec("matplotlib") is None:
-        raise ValueError(f'-o {output}: figures need matplotlib, which is missing; pip install "regard[plot]"')
+    if is_drawn and suffix in FIGURES and find_spec("matplotlib") is None:
+        raise ValueError(f"-o {output}: figures need matplotlib, which is missing; {how_to_install('plot')}")
     _check_directory("-o", output)
 
 
@@ -103,7 +104,7 @@ def write_runs(
     path: str,
     runs: Sequence[TitledRun],
     contents: Contents,
-    start: Mapping[str, int | str],
+    start: Mapping[str, int | str | bool],
     effects: Effects | None = None,
 ) -> None:
     """Write a page of one run or of two; start: what it shows first, with the layer and the head."""
@@ -113,8 +114,19 @@ def write_runs(
     reports = []
     for run in runs:
         steps = trace_layers(run.opened.model, run.opened.inputs, contents.layers(run, int(start["layer"])))
-        reports += titled_texts(run.seen, run.title, steps, contents.exact, effects)
+        reports += titled_texts(run.seen, run.title, steps, contents.exact, effects, _without_steps(run))
     write_page(path, reports, start)
+
+
+def _without_steps(run: TitledRun) -> str:
+    """What the page says of a layer without steps."""
+    from regard.gpt.model import GPT
+
+    if run.is_cut:
+        return "Steps are not shown of a run with heads cut. Those without a cut are in the other run."
+    if isinstance(run.opened.model, GPT):
+        return "The steps of layer {layer} are not in this file. To add them: --steps {layer}"
+    return "The code of this model names no steps, so there are none to follow. Models of regard have them: docs/gpt.md"
 
 
 def announce(output: str, opens: bool) -> None:

@@ -3,8 +3,7 @@
 Weights are read from safetensors only, and no code that comes with a model is run.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,18 +12,31 @@ import torch
 from torch import Tensor, nn
 
 from regard.commands.shared.options import TINY
+from regard.commands.shared.with_transformers import (
+    TOKENIZER_FILES,
+    check_files,
+    load_model,
+    load_tokenizer,
+    quiet_transformers,
+)
 from regard.gpt.checkpoint.families import KINDS
-from regard.gpt.checkpoint.model_directory import HUB_NAMES, check_hub, find_directory, model_inside, not_fetched
+from regard.gpt.checkpoint.model_directory import (
+    HUB_NAMES,
+    PATTERNS,
+    as_path,
+    check_hub,
+    download,
+    find_directory,
+    model_inside,
+)
 from regard.gpt.checkpoint.stored_tensors import read_json
 from regard.gpt.model import GPT
-from regard.gpt.tokenizer.file_checks import check_tokenizer_file
 from regard.gpt.tokenizer.tokenizer import panics_refused
 from regard.gpt.train.processes import find_device
 from regard.support.printable import readable
 
 _MISSING = "other types are loaded with transformers, which is missing"
 _SAVED = "model.save_pretrained() wrote"
-_TOKENIZERS = ("tokenizer*", "vocab*", "*.model", "*.tiktoken", "merges.txt")
 
 
 class ModelWithText(NamedTuple):
@@ -82,8 +94,9 @@ def load_reader(name: str, device: str, needs_steps: str | None = None) -> Reade
     """
     if name == TINY:
         return _reader_of_gpt(name, device)
-    name = HUB_NAMES.get(name, name) if not Path(name).exists() else name
-    name = str(Path(name).expanduser()) if name.startswith("~") else name
+    path = as_path(name)
+    name = HUB_NAMES.get(name, name) if not path.exists() else name
+    name = str(path) if name.startswith("~") else name
     if needs_steps is not None:
         _check_family(name, f"{needs_steps} needs a model that names its steps", "leave the option out")
     elif find_spec("transformers") is not None:
@@ -123,7 +136,7 @@ def _reader_of_gpt(name: str, device: str) -> Reader:
 
 
 def _reader_with_transformers(name: str, device: str) -> Reader:
-    with _quiet_transformers() as transformers:
+    with quiet_transformers() as transformers:
         config, model, tokenizer = _load(transformers, name, device)
 
     crosses = getattr(config, "is_encoder_decoder", False)
@@ -131,7 +144,7 @@ def _reader_with_transformers(name: str, device: str) -> Reader:
 
     def read(text: str, max_tokens: int | None) -> ModelWithText:
         truncation = {} if max_tokens is None else {"truncation": True, "max_length": max_tokens}
-        with _quiet_transformers(), panics_refused("the tokenizer cannot encode this text", hold_stderr=True):
+        with quiet_transformers(), panics_refused("the tokenizer cannot encode this text", hold_stderr=True):
             encoded = tokenizer(text, return_tensors="pt", verbose=False, **truncation)
         inputs = {name: encoded[name] for name in ("input_ids", "attention_mask") if name in encoded}
         _check_length(inputs["input_ids"].shape[1], _number_in(config, "max_position_embeddings"))
@@ -149,78 +162,37 @@ def _check_length(length: int, longest: int | None) -> None:
         raise TextTooLong(length, longest)
 
 
-@contextmanager
-def _quiet_transformers() -> Iterator[Any]:
-    """The transformers package without its progress bars and messages."""
-    try:
-        import transformers
-        from transformers.utils import logging
-    except ImportError:  # in part: load_reader found it
-        missing = "regard see loads models with transformers, which is missing"
-        raise ValueError(f"{missing}; pip install transformers") from None
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield transformers
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
-
-
 def _load(transformers: Any, name: str, device: str) -> tuple[Any, nn.Module, Any]:
     """Config, model and tokenizer; every failure is one line with a remedy."""
-    _check_name(name)
     target = find_device(device)
-    safe = {"trust_remote_code": False}
-    try:
-        config = transformers.AutoConfig.from_pretrained(name, **safe)
-        # Only attention is watched, but the modules of a complete language model have the names that people know.
-        generates = any(kind.endswith(("ForCausalLM", "LMHeadModel")) for kind in config.architectures or ())
-        maker = transformers.AutoModelForCausalLM if generates else transformers.AutoModel
-        model = maker.from_pretrained(name, config=config, use_safetensors=True, **safe).eval().to(target)
-    except Exception as error:  # transformers believes config.json, so a wrong value can fail anywhere
-        if isinstance(error, OSError) and not Path(name).exists():
-            raise not_fetched(name, error) from None
-        raise ValueError(f"{name} could not be loaded: {_first_line(error)}") from None
+    directory = _find_complete(name)
+    check_files(directory)
+    config, model = load_model(transformers, directory)
     reads = getattr(model, "main_input_name", "input_ids")
     if reads != "input_ids":
         in_python = f"with regard.watch(model) as seen: model({reads}=…)"
         raise ValueError(f"{name} reads {reads}, not text; watch it in Python: {in_python}")
-    try:
-        with panics_refused("tokenizers cannot read it", hold_stderr=True):
-            tokenizer = transformers.AutoTokenizer.from_pretrained(name, **safe)
-    except Exception as error:
-        remedy = f"tokenizer.save_pretrained({name!r}) adds one"
-        raise ValueError(f"{name} has no tokenizer that can be read: {_first_line(error)}; {remedy}") from None
-    return config, model, tokenizer
+    return config, model.to(target), load_tokenizer(transformers, directory, config)
 
 
-def _check_name(name: str) -> None:
-    """Refuse what is neither a complete model directory nor a model that the hub could have."""
+def _find_complete(name: str) -> Path:
+    """The directory of a model with its tokenizer, downloaded if the hub has it; what is incomplete is refused."""
     path = Path(name)
     if not path.exists():
         if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
             raise ValueError(f"there is no directory {name}; give one that {_SAVED}, or a hub name")
         check_hub(name)
-    elif not (path / "config.json").is_file():
+        path = download(name, [*PATTERNS, *TOKENIZER_FILES, "special_tokens_map.json", "added_tokens.json"])
+    if not (path / "config.json").is_file():
         inside = model_inside(path)
         remedy = f"give a directory that {_SAVED}" if inside is None else f"did you mean {inside}?"
         raise ValueError(f"{name} has no config.json; {remedy}")
-    elif not any(file for pattern in _TOKENIZERS for file in path.glob(pattern)):
+    if not any(file for pattern in TOKENIZER_FILES for file in path.glob(pattern)):
         # transformers would make an empty tokenizer, which reads nothing.
         raise ValueError(f"{name} has no tokenizer; tokenizer.save_pretrained({name!r}) adds one")
-    else:
-        read_json(path / "config.json")  # transformers would read whatever is there, of any size
-        if (path / "tokenizer.json").is_file():
-            check_tokenizer_file(path / "tokenizer.json")
+    return path
 
 
 def _number_in(config: Any, name: str) -> int | None:
     number = getattr(config, name, None)
     return number if isinstance(number, int) else None
-
-
-def _first_line(error: BaseException) -> str:
-    return readable((str(error).strip() or type(error).__name__).splitlines()[0], 300)

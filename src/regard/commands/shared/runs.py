@@ -7,7 +7,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from regard.commands.shared.options import blamed_on
-from regard.commands.terminal.progress import progress_bar
+from regard.commands.terminal.progress import progress_bar, said_after_a_second
 from regard.show.terminal.table import terminal_width
 from regard.support.argument_names import named_as_flags
 
@@ -48,9 +48,9 @@ def open_texts(
     models: Sequence[str], texts: Sequence[str], max_tokens: int | None, device: str, needs_steps: str | None = None
 ) -> list[ModelWithText]:
     """Each text as each model reads it; needs_steps: the option that shows steps, which not every model names."""
-    from regard.commands.shared.models import load_reader
+    with said_after_a_second("loading the model"), named_as_flags("device"):
+        from regard.commands.shared.models import load_reader
 
-    with named_as_flags("device"):
         readers = [load_reader(name, device, needs_steps) for name in models]
     return [read(text, max_tokens) for read in readers for text in texts]
 

@@ -96,10 +96,19 @@ def _beginning(text: str) -> str:
 
 
 def model_titles(names: Sequence[str]) -> list[str]:
-    """Short names of two models: the last part of their paths, where these differ.
+    """Short names of models: of directories the last part of their paths, or as many as tell two of them apart.
 
     >>> model_titles(["runs/first/step-100", "runs/first/step-200"]), model_titles(["a/model", "b/model"])
     (['step-100', 'step-200'], ['a/model', 'b/model'])
+    >>> model_titles(["/home/ann/runs/model"]), model_titles(["openai/gpt2"])
+    (['model'], ['openai/gpt2'])
     """
-    last = [PurePath(name).name or name for name in names]
-    return last if len(set(last)) == len(last) > 1 else list(names)
+    parts = [PurePath(name).parts for name in names]
+    if len(names) == 1:
+        is_path = Path(names[0]).expanduser().is_dir() or PurePath(names[0]).is_absolute()
+        return [parts[0][-1]] if is_path and parts[0] else list(names)
+    for count in range(1, max(map(len, parts)) + 1):
+        titles = ["/".join(one[-count:]) for one in parts]
+        if len(set(titles)) == len(titles):
+            return titles
+    return list(names)

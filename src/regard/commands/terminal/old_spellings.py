@@ -6,7 +6,7 @@ from collections.abc import Sequence
 _PAGE = {"-o", "--output", "--open", "--steps", "--exact", "--effect", "--ladder"}
 _COMPARE = {"--against", "--against-model", "--against-head", "--cut", "--to"}
 _SWITCHES = {"--all", "--json", "--open", "--effect", "--ladder"}
-_TERMINAL = {"--all", "--json", "--token", "--step", "--save"}  # what a page leaves out
+_TERMINAL = {"--all", "--json", "--step", "--save"}  # what a page leaves out
 
 
 def new_spelling(option: str, typed: Sequence[str]) -> str | None:

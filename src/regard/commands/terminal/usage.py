@@ -56,6 +56,13 @@ class RegardGroup(_PlainHelp, TyperGroup):
     """A group of commands."""
 
 
+class HelpfulGroup(TyperGroup):
+    """Without a command it shows its help, and that is no error."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, args or ["--help"])
+
+
 def option_parameter(spec: Spec) -> Parameter:
     """An option of a table as a parameter that typer reads: a flag with its type, default and help."""
     required = spec.default is MISSING

@@ -1,0 +1,243 @@
+"""Models that transformers loads, from files that passed the same checks as those of a GPT of ours.
+
+transformers builds a model from what it finds, gives random weights to what is missing, and follows names in its files
+to other files. So it is handed the content of config.json and the tensors, both checked, and no directory to look in;
+and a model is only used if every weight in it came from the files. No code that comes with a model is run.
+"""
+
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from regard.gpt.checkpoint.model_checks import check_counts, check_finite, no_more_than
+from regard.gpt.checkpoint.stored_tensors import (
+    FLOATS,
+    INDEX,
+    StoredTensor,
+    list_tensors,
+    open_tensors,
+    read_json,
+    refuse_problems,
+)
+from regard.gpt.tokenizer.file_checks import (
+    LARGEST,
+    check_built,
+    check_token_fields,
+    check_tokenizer_file,
+    not_a_tokenizer,
+)
+from regard.gpt.tokenizer.tokenizer import panics_refused
+from regard.support.arguments import name_of
+from regard.support.printable import readable
+from regard.support.untrusted_json import MOST, parse_json
+
+# What transformers reads beside the weights; vocab.json is as large as a vocabulary.
+_JSON_FILES = (
+    *("config.json", "generation_config.json", INDEX, "tokenizer_config.json", "special_tokens_map.json"),
+    *("added_tokens.json", "chat_template.json", "processor_config.json", "preprocessor_config.json"),
+)
+TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "*.tiktoken", "merges.txt")
+_DIGITS = 31  # of 10³⁰, which is transformers' word for "as long as you like"
+_TEMPLATES = ("*.jinja", "additional_chat_templates/*.jinja", "normalizer.json")
+# Settings that choose who computes, or send transformers to other files; a model is the same without them.
+_IGNORED = re.compile(
+    r"_?attn_implementation|_?experts_implementation|fusion_config|distributed_config|transformers_weights|"
+    r"configuration_files|auto_map|name_or_path|_name_or_path"
+)
+# Modules after the last layer, which a model of another task has and this one need not.
+_HEADS = re.compile(
+    r"cls|score|linear|dense|regression|pred_layer|(\w+_)?(head|classifier|pooler|outputs|predictions?|logits|proj|"
+    r"projector|projection|transform|summary|relationship|loss|layer_norm|lm|class)"
+)
+# Masks and tables in old files, which are computed now.
+_BUFFERS = re.compile(
+    r"\.(attn|attention)\.(bias|masked_bias)$|"
+    r"(inv_freq|position_ids|token_type_ids|num_batches_tracked|final_logits_bias)$"
+)
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[Any]:
+    """The transformers package without its progress bars, messages and warnings."""
+    try:
+        import transformers
+        from transformers.utils import logging
+    except ImportError:  # in part: load_reader found it
+        missing = "regard see loads models with transformers, which is missing"
+        raise ValueError(f"{missing}; pip install transformers") from None
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield transformers
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def check_files(directory: Path) -> None:
+    """Check the JSON and tokenizer files of a model before transformers reads them whole, whatever their size."""
+    for name in _JSON_FILES:
+        if (directory / name).is_file():
+            content = read_json(directory / name, _DIGITS)
+            if "token" in name:
+                _check_tokens(content, directory / name)
+            for other in content.get("fast_tokenizer_files") or ():
+                if not isinstance(other, str) or not re.fullmatch(r"tokenizer\.[\w.-]*json", other):
+                    raise ValueError(f"{directory / name}: {readable(other)} is no plain name of a tokenizer.json")
+    for path in directory.glob("tokenizer.*json"):  # also tokenizer.4.0.json
+        check_tokenizer_file(path)
+    for path in [path for pattern in (*TOKENIZER_FILES, *_TEMPLATES) for path in directory.glob(pattern)]:
+        if (size := path.stat().st_size) > LARGEST:
+            raise ValueError(f"{path} has {size:,} bytes, more than the {LARGEST:,} that any tokenizer needs")
+        if path.name == "vocab.json":
+            _check_vocabulary(path)
+
+
+def _check_tokens(content: Any, path: Path) -> None:
+    """Check the added tokens wherever they are in a JSON file: objects with a content."""
+    for value in content.values() if isinstance(content, dict) else content if isinstance(content, list) else ():
+        if isinstance(value, dict) and "content" in value:
+            try:
+                check_token_fields(value)
+            except ValueError as error:
+                raise not_a_tokenizer(path, error) from None
+        _check_tokens(value, path)
+
+
+def _check_vocabulary(path: Path) -> None:
+    try:
+        raw = path.read_bytes()
+        parse_json(raw, MOST + len(raw) // 4)
+    except ValueError as error:
+        raise not_a_tokenizer(path, error) from None
+
+
+def load_model(transformers: Any, directory: Path) -> tuple[Any, nn.Module]:
+    """The config and the model of a directory, every weight of it from the files there."""
+    content = {k: v for k, v in read_json(directory / "config.json").items() if not _IGNORED.fullmatch(k)}
+    tensors, where = list_tensors(directory)
+    check_counts(content, len(tensors), where)
+    is_packed = content.get("quantization_config") is not None
+    try:
+        config = _config_of(transformers, content)
+        with no_more_than(tensors, where, is_packed), ExitStack() as stack:
+            files = {one.file: stack.enter_context(open_tensors(one.file)) for one in tensors.values()}
+            held = {name: files[one.file].get_tensor(name) for name, one in tensors.items()}
+            model, told = _build(transformers, config, held)
+    except Exception as error:  # transformers believes config.json, so a wrong value can fail anywhere
+        raise ValueError(f"{directory} could not be loaded: {first_line(error)}") from None
+    refuse_problems(_problems(model, told, tensors, is_packed), where)
+    check_finite(dict(model.named_parameters()), where)
+    return config, model.eval()
+
+
+def _config_of(transformers: Any, content: Mapping[str, Any]) -> Any:
+    kind = content.get("model_type")
+    if not isinstance(kind, str) or kind not in transformers.CONFIG_MAPPING:
+        raise ValueError(f"model_type is {readable(repr(kind))}, which this version of transformers does not know")
+    return transformers.CONFIG_MAPPING[kind].from_dict(dict(content))
+
+
+def _build(transformers: Any, config: Any, tensors: dict[str, Tensor]) -> tuple[nn.Module, Mapping[str, Any]]:
+    """The model, and what transformers says of its weights.
+
+    Only attention is watched, but the modules of a complete language model have the names that people know. A pooler,
+    which comes after all attention, is left out where the files have none.
+    """
+    architectures = tuple(config.architectures or ())
+    generates = any(kind.endswith(("ForCausalLM", "LMHeadModel")) for kind in architectures)
+    known = transformers.MODEL_FOR_CAUSAL_LM_MAPPING if generates else transformers.MODEL_MAPPING
+    if type(config) not in known:
+        raise ValueError(f"transformers has no {architectures[0] if generates else 'model'} for {config.model_type}")
+    makers = known[type(config)] if isinstance(known[type(config)], tuple) else (known[type(config)],)
+    maker = next((one for one in makers if one.__name__ in architectures), makers[0])
+    settings = {"config": config, "state_dict": tensors, "output_loading_info": True, "ignore_mismatched_sizes": True}
+    lacks_pooler = "add_pooling_layer" in signature(maker).parameters and not any("pooler" in name for name in tensors)
+    model, told = maker.from_pretrained(None, **settings, **({"add_pooling_layer": False} if lacks_pooler else {}))
+    return model, told
+
+
+def _problems(
+    model: nn.Module, told: Mapping[str, Any], tensors: Mapping[str, StoredTensor], is_packed: bool
+) -> Iterator[str]:
+    """What is wrong with the weights of a model: each must be in the files once, of its shape, as numbers with a point.
+
+    A head that this model does not have, and buffers that are computed now, may be there as well.
+    """
+    needs, base = "config.json needs", getattr(model, "base_model_prefix", "")
+    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    for name in told["missing_keys"]:
+        yield f"{readable(name)} is missing; {needs} it, {shapes.get(name, '')}"
+    for name, stored, shape in told["mismatched_keys"]:
+        yield f"{readable(name)} is {tuple(stored)}; {needs} {tuple(shape)}"
+    for name in told["unexpected_keys"]:
+        if not _may_be_there(model, base, name, tensors.get(name)):
+            yield f"{readable(name)} is not part of the {type(model).__name__} of config.json"
+    yield from (readable(one, 160) for one in told.get("error_msgs") or ())
+    weights, first = {name for name, _ in model.named_parameters()}, dict[str, str]()
+    for name, tensor in tensors.items():
+        plain = re.sub(r"(^|\.)gamma$", r"\1weight", re.sub(r"(^|\.)beta$", r"\1bias", name))
+        plain = plain.removeprefix(f"{base}.")
+        if first.setdefault(plain, name) != name:
+            yield f"{readable(first[plain])} and {readable(name)} are one and the same tensor"
+        if not is_packed and tensor.stored.dtype not in FLOATS and weights & {name, plain, f"{base}.{plain}"}:
+            dtype = name_of(tensor.stored.dtype)
+            yield f"{readable(name)} is {dtype}; weights are float64, float32, float16 or bfloat16"
+    if (pair := _untied(model)) is not None:
+        yield f"{' and '.join(pair)} differ, but config.json says that they are one tensor (tie_word_embeddings)"
+
+
+def _may_be_there(model: nn.Module, base: str, name: str, tensor: StoredTensor | None) -> bool:
+    """Is a tensor that the model has no place for a buffer of old files, or of a head that another task has?"""
+    if tensor is not None and _BUFFERS.search(name) and (not name.endswith("bias") or len(tensor.stored.shape) != 1):
+        return True
+    at, path = model, name.split(".")
+    for depth, part in enumerate(path):
+        child = dict(at.named_children()).get(part)
+        if child is None:
+            inside = ".".join(path[:depth])
+            return inside in ("", base) and _HEADS.fullmatch(part) is not None
+        at = child
+    return False
+
+
+def _untied(model: Any) -> tuple[str, str] | None:
+    """The names of an embedding and a head that should be one tensor, and are two."""
+    try:
+        head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+    except NotImplementedError:  # a model of another kind
+        return None
+    weights = [getattr(one, "weight", None) for one in (embedding, head)]
+    if not getattr(model.config, "tie_word_embeddings", False) or any(one is None for one in weights):
+        return None
+    names = {id(tensor): name for name, tensor in model.named_parameters(remove_duplicate=False)}
+    first, second = weights
+    return None if first is second else (names.get(id(first), "the embedding"), names.get(id(second), "the head"))
+
+
+def load_tokenizer(transformers: Any, directory: Path, config: Any) -> Any:
+    """The tokenizer of a directory whose files were checked; a failure is one line with a remedy."""
+    try:
+        with panics_refused("tokenizers cannot read it", hold_stderr=True):
+            tokenizer = transformers.AutoTokenizer.from_pretrained(directory, config=config, trust_remote_code=False)
+            if (backend := getattr(tokenizer, "backend_tokenizer", None)) is not None:
+                check_built(backend)
+            return tokenizer
+    except Exception as error:
+        remedy = f"tokenizer.save_pretrained({str(directory)!r}) adds one"
+        raise ValueError(f"{directory} has no tokenizer that can be read: {first_line(error)}; {remedy}") from None
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error, or its type."""
+    return readable((str(error).strip() or type(error).__name__).splitlines()[0], 300)
