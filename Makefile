@@ -28,6 +28,8 @@ slow: $(VENV)/.dev ## Run the slow tests: attacks, notebooks, the course, views
 
 torture: $(VENV)/.dev ## Run hostile submissions and 10,000 damaged files
 	$(BIN)/python tests/torture_files.py
+	$(BIN)/python tests/torture_files.py --directories
+	$(BIN)/python tests/gpt/tokenizer/hostile_tokenizers.py
 	$(BIN)/python tests/school/sandbox/torture.py
 	$(BIN)/python tests/school/grading/torture.py
 	$(BIN)/python tests/school/grading/torture.py --exercise --count 100

@@ -1,14 +1,17 @@
-"""Runs what README.md shows, as a reader would type it. Needs regard and the standard library, nothing else.
+"""Runs what pages show, as a reader would type it. Needs regard and the standard library, nothing else.
 
-    python tests/readme.py README.md
+    python tests/readme.py README.md docs/homework.md
 
-Commands and examples run in the current folder and write files there.
+Examples run as a script, and line by line at a prompt. Commands and examples run in the current folder, write files
+there, and find examples/ and docs/ in it.
 """
 
 from __future__ import annotations
 
+import code
+import contextlib
 import doctest
-import random
+import io
 import re
 import subprocess
 import sys
@@ -19,15 +22,29 @@ from pathlib import Path
 NEEDS_AN_EXTRA = {"to_pandas": "pandas is not in the base install"}
 FEW_STEPS = "--steps 3 --batch 1 --evaluate-windows 1"
 FEW_TOKENS = "--max-new-tokens 20"
-TWO_PROCESSES = (
-    "--parallel fsdp=2 --data books/*.txt --preset tiny --out runs/parallel --steps 2 --batch 2 --evaluate-windows 1"
-)
+TWO_PROCESSES = "docs/*.md --parallel fsdp=2 --preset tiny --out runs/parallel --steps 2 --batch 2 --evaluate-windows 1"
+MISTAKE_FOUND = 1  # the exit status of `regard check`
+NEEDS_MORE = {
+    "python -m benchmarks": "the benchmarks are in a clone, with their peers",
+    "regard serve": "needs the extra serve, and does not end by itself",
+}
+LONGEST_OUTPUT = 130  # lines of a command or of an example at a prompt: a person reads it
 
 
 def blocks(text: str, language: str) -> list[str]:
     """The README's code blocks in this language, in order; "" for those without one, which hold commands."""
     matches = re.findall(r"^```(\w*)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
     return [block for name, block in matches if name == language]
+
+
+def table_commands(text: str) -> list[str]:
+    """The commands of a page's tables, each once.
+
+    >>> table_commands("| a | `regard trace` | `layer` |\\n| b | `regard trace` | `regard see` |")
+    ['regard trace', 'regard see']
+    """
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    return list(dict.fromkeys(one for row in rows for one in re.findall(r"`((?:regard|python -m) [^`]*)`", row)))
 
 
 def commands(text: str) -> list[str]:
@@ -43,8 +60,8 @@ def commands(text: str) -> list[str]:
 def shortened(command: str) -> str:
     """The same command, brief enough for a test.
 
-    >>> shortened("regard train --data books/*.txt --out runs/first")
-    'regard train --data books/*.txt --out runs/first --steps 3 --batch 1 --evaluate-windows 1'
+    >>> shortened("regard train docs/*.md --out runs/first")
+    'regard train docs/*.md --out runs/first --steps 3 --batch 1 --evaluate-windows 1'
     """
     if command.startswith("torchrun "):
         start = re.sub(r"--nproc-per-node \d+", "--nproc-per-node 2", command.split(" …")[0])
@@ -81,37 +98,64 @@ def run_python(
     return names
 
 
+class _Prompt(code.InteractiveConsole):
+    """A Python prompt at which an error ends the run, instead of being shown."""
+
+    def showtraceback(self) -> None:
+        raise SystemExit("an example of the page fails at a prompt") from sys.exc_info()[1]
+
+    def showsyntaxerror(self, *arguments: object, **options: object) -> None:
+        raise SystemExit("an example of the page cannot be pasted into a prompt") from sys.exc_info()[1]
+
+
+def run_at_a_prompt(examples: list[str]) -> dict[str, object]:
+    """Type the examples line by line, as when they are pasted; what each prints is of a length that a person reads."""
+    names: dict[str, object] = {"__name__": "__main__"}
+    prompt, plain = _Prompt(names), re.compile(r"^(>>> |\.\.\. ?)")
+    for block in examples:
+        lines = block.splitlines()
+        if ">>>" in block:
+            lines = [plain.sub("", line) for line in lines if plain.match(line)]
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            waits = [prompt.push(line) for line in lines]
+            if waits and waits[-1]:
+                prompt.push("")
+        if (count := len(printed.getvalue().splitlines())) > LONGEST_OUTPUT:
+            raise SystemExit(f"this example prints {count} lines at a prompt:\n\n{block}")
+    return names
+
+
 def run_command(command: str) -> None:
     """Run one command in a shell; stop with its output if it fails."""
     start = time.monotonic()
     result = subprocess.run(["bash", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if result.returncode:
+    if result.returncode != MISTAKE_FOUND * command.startswith("regard check "):
         raise SystemExit(
             f"this command of README.md fails with exit code {result.returncode}:\n\n  {command}\n\n{result.stdout}"
         )
     if not result.stdout.strip():
         raise SystemExit(f"this command of README.md prints nothing:\n\n  {command}")
+    if (count := len(result.stdout.splitlines())) > LONGEST_OUTPUT:
+        raise SystemExit(f"this command prints {count} lines:\n\n  {command}")
     print(f"  {time.monotonic() - start:5.1f} s  {command}", flush=True)
 
 
-def write_books() -> None:
-    """A text of invented words in books/, for `regard train`."""
-    numbers = random.Random(7)
-    syllables = [a + b for a in "bdfgklmnprst" for b in "aeiou"]
-    words = ["".join(numbers.choices(syllables, k=numbers.randint(1, 4))) for _ in range(5000)]
-    Path("books").mkdir(exist_ok=True)
-    Path("books/words.txt").write_text(" ".join(numbers.choices(words, k=30_000)))
-
-
-def main(readme: str) -> None:
-    text = Path(readme).read_text()
-    examples = blocks(text, "python")
-    run_python(examples, NEEDS_AN_EXTRA)
-    print(f"base: {len(examples)} examples of README.md ran")
-    write_books()
-    for command in commands(text):
-        run_command(shortened(command))
-    print("base: every command of README.md ran")
+def main(*pages: str) -> None:
+    done: set[str] = set()
+    for page in pages:
+        text, name = Path(page).read_text(), Path(page).name
+        examples = blocks(text, "python")
+        run_python(examples, NEEDS_AN_EXTRA)
+        run_at_a_prompt(examples)
+        print(f"base: {len(examples)} examples of {name} ran as a script and at a prompt")
+        for command in [*commands(text), *table_commands(text)]:
+            reason = next((why for start, why in NEEDS_MORE.items() if command.startswith(start)), "")
+            if reason:
+                print(f"  skipped  {command}: {reason}")
+            elif command not in done:
+                run_command(shortened(command))
+            done.add(command)
+        print(f"base: every command of {name} ran")
 
 
 if __name__ == "__main__":

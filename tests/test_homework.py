@@ -49,7 +49,7 @@ def test_a_row_leads_to_exercises_and_a_heading_of_a_notebook_that_exist(row):
 
 @pytest.mark.parametrize("command", sorted({row[2].strip("`") for row in ROWS}))
 def test_every_command_exists(command):
-    program, name, *more = shlex.split(command)
+    program, name, *more = shlex.split(command)  # all of them are run by .ci/base
     if program == "python":
         assert (name, more[0], more[1] in BENCHMARKS) == ("-m", "benchmarks", True)
     else:

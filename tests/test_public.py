@@ -1,5 +1,6 @@
 """The public names of regard, imported on first use."""
 
+import inspect
 import subprocess
 import sys
 
@@ -57,3 +58,16 @@ def test_a_first_use_in_inference_mode_makes_ordinary_tensors():
         "print(regard.ladder.VECTORS.is_inference())"
     )
     assert in_a_new_process(code) == "False"
+
+
+@pytest.mark.slow
+def test_a_first_answer_loads_neither_sympy_nor_anything_that_it_does_not_need(tmp_path):
+    source = inspect.getsource(regard.ladder.multi_head)
+    (tmp_path / "homework.py").write_text(source)
+    code = (
+        "import sys; from pathlib import Path; from regard.commands.see import see; see('The cat sat')\n"
+        "from regard.school.check.own_file import check_here; from regard.school.check.request import Request\n"
+        f"check_here(Path({str(tmp_path / 'homework.py')!r}), '', Request(None, {{}}, {{}}))\n"
+        "print([one for one in ('sympy', 'torch._dynamo', 'transformers', 'matplotlib') if one in sys.modules])"
+    )
+    assert in_a_new_process(code).splitlines()[-1] == "[]"

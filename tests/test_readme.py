@@ -1,10 +1,14 @@
 """The README's examples run in order, as a reader types them. Its commands run in .ci/base, in a new environment."""
 
+import re
 from pathlib import Path
 
-from readme import blocks, commands, run_python, shortened
+import pytest
 
-README = (Path(__file__).parent.parent / "README.md").read_text()
+from readme import LONGEST_OUTPUT, blocks, commands, run_at_a_prompt, run_python, shortened, table_commands
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
 
 
 def test_every_python_example_runs(tmp_path, monkeypatch):
@@ -12,8 +16,41 @@ def test_every_python_example_runs(tmp_path, monkeypatch):
     examples = blocks(README, "python")
     assert len(examples) >= 5
     names = run_python(examples, leave_out={})
-    assert names["out"].shape == (2, 17, 768)
+    assert names["weights"].shape == (2, 12, 17, 17)
+    assert names["out"].equal(names["model"](names["ids"]))
     assert names["cache"].length == 17
+
+
+def test_every_python_example_can_be_pasted_into_a_prompt(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run_at_a_prompt(blocks(README, "python"))["out"].shape == (1, 6, 4096)
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        ("with open('x') as f:\n    f\nx = 1\n", "cannot be pasted"),
+        ("1 / 0\n", "fails at a prompt"),
+        (f"for i in range({LONGEST_OUTPUT + 1}): print(i)\n\n", "prints 131 lines at a prompt"),
+    ],
+)
+def test_what_cannot_be_pasted_fails(block, message):
+    with pytest.raises(SystemExit, match=message):
+        run_at_a_prompt([block])
+
+
+def test_the_first_screen_has_three_doors_and_the_page_is_short():
+    lines = README.splitlines()
+    assert len(lines) <= 200
+    doors = [line for line in lines[:30] if line.startswith("| **[")]
+    assert [re.search(r"\[(.*?)\]", door)[1] for door in doors] == ["a student", "an engineer", "a researcher"]
+
+
+def test_every_file_that_a_command_names_is_in_the_repository():
+    named = [word for command in [*commands(README), *table_commands(README)] for word in command.split()]
+    files = [word for word in named if word.startswith(("examples/", "docs/"))]
+    assert files
+    assert all(list(ROOT.glob(file)) for file in files)
 
 
 def test_the_two_commands_are_there():
@@ -45,4 +82,4 @@ def test_training_and_generation_are_cut_short_and_many_processes_become_two():
     assert shortened("regard generate 'Once'") == "regard generate 'Once' --max-new-tokens 20"
     assert shortened("regard train --out here").startswith("regard train --out here --steps 3 ")
     two = shortened("torchrun --nproc-per-node 4 --no-python regard train … --parallel fsdp=2,tp=2")
-    assert two.startswith("torchrun --nproc-per-node 2 --no-python regard train --parallel fsdp=2 --data books/*.txt ")
+    assert two.startswith("torchrun --nproc-per-node 2 --no-python regard train docs/*.md --parallel fsdp=2 ")

@@ -11,6 +11,7 @@ from PIL import Image
 
 import regard
 from regard.commands.shared.texts import REPEATED
+from regard.show.figures.poster import draw_poster
 from regard.show.page.write import titled_texts, write_page
 from regard.traces.trace import trace_layers
 
@@ -37,8 +38,10 @@ with tempfile.TemporaryDirectory() as folder:
         pages[name] = Path(folder) / f"{name}.html"
         layers = trace_layers(model, {"ids": inputs}, [4]) if name == "short" else {}
         write_page(pages[name], titled_texts(seen, "tiny", layers))
+        if name == "short":
+            draw_poster(seen, "tiny").savefig(HERE / "poster.png", dpi=72)
     with chromium() as browser:
-        for view in ("heads", "head", "steps", "long", "compare"):
+        for view in ("heads", "head", "layer", "flow", "steps", "long", "compare"):
             file = pages["long" if view == "long" else "short"]
             for theme in ("light", "dark"):
                 for suffix, size in SIZES.items():
