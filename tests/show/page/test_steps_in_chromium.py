@@ -84,7 +84,9 @@ def test_the_columns_of_four_steps_are_the_rows_of_the_trace(browser, cat):
         assert list(steps[name]["keys"]) == [str(key) for key in range(10)]
         for key, text in steps[name]["keys"].items():
             value = row[int(key)]
-            assert number(text) == value or abs(number(text) - value) <= 0.051 * (abs(value) >= 10) + 0.00501
+            # Half of the last digit, and what 12 bits of the queries and keys that scores are made of leave open.
+            off = 0.051 * (abs(value) >= 10) + 0.00501 + abs(value) / 4000
+            assert number(text) == value or abs(number(text) - value) <= off
 
 
 def test_the_number_in_each_step_is_that_of_the_trace_and_the_sums_hold(browser, cat):

@@ -36,14 +36,13 @@ _PAGE = """<!doctype html>
 """
 
 _POLICY = "default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:"
-# The widget uses unpack(), too.
-UNPACK = """const unpack = async (base64) => {
+_UNPACK = """const unpack = async (base64) => {
   const bytes = Uint8Array.from(atob(base64), (one) => one.charCodeAt(0));
   return new Response(new Response(bytes).body.pipeThrough(new DecompressionStream("gzip"))).text();
 };
 """
 _START = (
-    UNPACK
+    _UNPACK
     + """unpack(document.getElementById("regard-script").textContent).then(
   (text) => document.body.append(Object.assign(document.createElement("script"), { text })),
   (error) => document.getElementById("regard").append(`This browser cannot open the page: ${error.message}`),
@@ -99,7 +98,7 @@ def script(last: str) -> str:
 
 @cache
 def packed(text: str) -> str:
-    """The text as base64 of gzip, which `unpack` of UNPACK reads."""
+    """The text as base64 of gzip, which `unpack` of the page reads."""
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 

@@ -1,27 +1,43 @@
 """The page as a widget in a notebook (anywidget): in Jupyter, VS Code, Colab and marimo.
 
-The notebook holds the names of things and a picture; weights are sent when somebody opens a head. Where widgets do not
-run, as on a site that shows saved notebooks, the picture is shown.
+The notebook holds the names of things and a picture; the page's code is sent when a cell is drawn, and weights when
+somebody opens a head. Where widgets do not run, as on a site that shows saved notebooks, the picture is shown.
 """
 
 import base64
 import gzip
 import json
+from functools import cache
 from typing import Any
 
 import anywidget
 import traitlets
 
 from regard.show.page.encode import Encoding, decode_weights
-from regard.show.page.html import UNPACK, packed, read_asset, script
+from regard.show.page.html import read_asset, script
 from regard.show.page.payload import PageData
 from regard.show.page.png import head_png
 
-# The module is unpacked when a cell is drawn; the cell may be removed before that is done.
-_PACKED = packed(script("export const { renderWidget } = regardPage;"))
+SCRIPT, STYLES = "script", "styles"  # what a cell asks for first, as for any block
+
+# All that a notebook keeps of the page's code; the kernel sends the rest when a cell is drawn. That may be late, as a
+# kernel answers between cells, and the cell may be removed before.
 _RENDER = """
-const load = async () => {
-  const address = URL.createObjectURL(new Blob([await unpack(packed)], { type: "text/javascript" }));
+const PATIENCE = 3000;
+const WAITS = "Waiting for the kernel. If it was stopped, run this cell again.";
+const ask = (model, key, removed) => new Promise((answer, fail) => {
+  const hear = (message, buffers) => {
+    if (message.key !== key) return;
+    model.off("msg:custom", hear);
+    if (message.error) fail(new Error(message.error));
+    else answer(new Response(new Response(buffers[0]).body.pipeThrough(new DecompressionStream("gzip"))).text());
+  };
+  model.on("msg:custom", hear);
+  removed.addEventListener("abort", () => model.off("msg:custom", hear));
+  model.send({ key });
+});
+const load = async (source) => {
+  const address = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
   try {
     return await import(address);
   } finally {
@@ -29,15 +45,21 @@ const load = async () => {
   }
 };
 const draw = async (cell, removed) => {
+  const note = document.createElement("p");
+  const late = setTimeout(() => cell.el.append(Object.assign(note, { textContent: WAITS })), PATIENCE);
+  const settle = () => { clearTimeout(late); note.remove(); };
+  removed.addEventListener("abort", settle);
   try {
-    const { renderWidget } = await load();
-    const style = document.createElement("style");
-    style.textContent = await unpack(styles);
+    const [source, styles] = await Promise.all(["script", "styles"].map((key) => ask(cell.model, key, removed)));
+    const { renderWidget } = await load(source);
+    settle();
     if (removed.aborted) return;
+    const style = Object.assign(document.createElement("style"), { textContent: styles });
     cell.el.append(style);
     removed.addEventListener("abort", () => style.remove());
     removed.addEventListener("abort", renderWidget(cell));
   } catch (error) {
+    settle();
     cell.el.append(`The page cannot be shown here: ${error.message}`);
     throw error;
   }
@@ -51,10 +73,17 @@ export default { render };
 """
 
 
+@cache
+def page_code() -> dict[str, bytes]:
+    """The page's script and styles, as blocks that a cell asks for."""
+    texts = {SCRIPT: script("export const { renderWidget } = regardPage;"), STYLES: read_asset("page.css")}
+    return {name: gzip.compress(text.encode(), mtime=0) for name, text in texts.items()}
+
+
 class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
     """A page in a cell of a notebook. start: the view, layer and head to begin with, as in js/shell/state.js."""
 
-    _esm = f'{UNPACK}const packed = "{_PACKED}", styles = "{packed(read_asset("page.css"))}";{_RENDER}'
+    _esm = _RENDER
     document = traitlets.Unicode().tag(sync=True)
     start = traitlets.Dict().tag(sync=True)
 
@@ -89,11 +118,12 @@ class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
         key = message.get("key") if isinstance(message, dict) else None
         if not isinstance(key, str):
             return
-        if key not in self._data.blocks:
+        blocks = page_code() if key in (SCRIPT, STYLES) else self._data.blocks
+        if key not in blocks:
             self.send({"key": key, "error": f"{key} is not in this report."})
             return
         try:
-            block = self._data.blocks[key]
+            block = blocks[key]
         except Exception as error:  # a page that waits for an answer must get one
             self.send({"key": key, "error": f"{type(error).__name__}: {error}"})
         else:
