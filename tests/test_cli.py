@@ -84,7 +84,9 @@ def test_without_a_command_the_help_is_shown(monkeypatch, capsys):
 
 def test_what_installs_the_completion_writes_no_escape_codes(tmp_path):
     # The shell is named here; left to itself, typer looks at what started the tests, which is make's sh at times.
-    shown = in_terminal("--install-completion", "bash", HOME=str(tmp_path), _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
+    shown = in_terminal(
+        "--install-completion", "bash", HOME=str(tmp_path), _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1"
+    )
     assert "completion installed in" in shown.out
     assert "x1b" not in shown.out
 

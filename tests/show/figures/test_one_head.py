@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import regard
+from regard.show.figures import draw_weights
 from regard.show.figures.one_head import TICKS
 
 WORDS = ["The", " cat", " saw", " the", " cat", "nip"]
@@ -130,3 +131,23 @@ def test_a_token_is_drawn_in_the_heads_that_say_most_about_it(watched):
 def test_a_token_of_a_long_text_is_refused(watched):
     with pytest.raises(ValueError, match=r"at most 512 keys are drawn, and token 7 has 521; watch a shorter text"):
         watched(T=521).at(7).plot()
+
+
+def test_weights_of_ones_own_are_drawn_with_words_at_both_sides():
+    weights = torch.tensor([[1.0, 0.0, 0.0], [0.25, 0.75, 0.0]])
+    mask = torch.tensor([[True, False, False], [True, True, False]])
+    axes = draw_weights(weights, ["I", "see"], ["I", "see", "it"], "mine", mask=mask)
+    drawn = axes.collections[0].get_array()
+    np.testing.assert_array_equal(drawn.data, weights.numpy())
+    np.testing.assert_array_equal(drawn.mask, ~mask.numpy())
+    assert (labels(axes.yaxis), labels(axes.xaxis)) == (["I", "see"], ["I", "see", "it"])
+    assert axes.get_title(loc="left") == "mine"
+
+
+def test_weights_that_are_not_one_matrix_say_what_is_needed():
+    with pytest.raises(ValueError, match=r"weights has shape \(2, 3\), for 2 rows and 2 columns; give one word"):
+        draw_weights(torch.ones(2, 3), ["I", "see"], ["I", "see"])
+    with pytest.raises(ValueError, match=r"mask has shape \(3, 2\) but weights here are \(2, 3\)"):
+        draw_weights(torch.ones(2, 3), ["I", "see"], ["I", "see", "it"], mask=torch.ones(3, 2, dtype=torch.bool))
+    with pytest.raises(ValueError, match=r"1 to 512 rows and columns are drawn, not 0 × 1"):
+        draw_weights(torch.ones(0, 1), [], ["it"])

@@ -7,3 +7,4 @@ from regard.show.figures import heads as heads
 from regard.show.figures import one_head as one_head
 from regard.show.figures import traces as traces
 from regard.show.figures.canvas import save_figure as save_figure
+from regard.show.figures.one_head import draw_weights as draw_weights

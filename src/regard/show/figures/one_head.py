@@ -1,6 +1,6 @@
 """One head as a heat map: a row for each query, a column for each key, no cell where the mask hides the key.
 
-And one token in the heads that say most about it: a row for each head.
+And one token in the heads that say most about it, a row for each head; and any weights that you have computed.
 """
 
 import math
@@ -9,6 +9,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
+from jaxtyping import Bool, Float
 
 from regard.heads.report.listings import TokenInHeads
 from regard.heads.report.views import Head, Index, place
@@ -65,13 +67,52 @@ def _draw_token(token: TokenInHeads, ax: Any, width: float | None) -> Any:
         np.ma.array(weights, mask=~np.stack(seen)), list(range(len(shown))), list(range(keys)), False, 1, keys
     )
     axes = canvas.axes_for(ax, width, canvas.COLUMN)
-    mesh = draw_cells(axes, cells)
     canvas.name_axes(axes, "key", "head", f"where {token.name} looks")
     heads = [f"{one.head.layer}.{one.head.head} {one.head.role.name}" for one in shown]
-    _label(axes, heads, _labels(shown[0].head.key_tokens, cells.cols, token.text))
-    draw_bar(axes, mesh, _corner_is_free(axes, cells))
-    _write_numbers(axes, mesh, cells)
+    _draw_labelled(axes, cells, heads, _labels(shown[0].head.key_tokens, cells.cols, token.text))
     return canvas.fit_height(axes, ax)
+
+
+def draw_weights(
+    weights: Float[torch.Tensor, "T S"],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    title: str = "",
+    *,
+    mask: Bool[torch.Tensor, "T S"] | None = None,
+    ax: Any = None,
+    width: float | None = None,
+) -> Any:
+    """Draw weights of your own, with the words at both sides; returns the Axes.
+
+    mask: True = may attend; what it hides has no cell.
+
+    >>> ax = draw_weights(torch.eye(2), ["the", "cat"], ["the", "cat"], "every word looks at itself")
+    """
+    if weights.shape != (len(rows), len(columns)):
+        raise ValueError(
+            f"weights has shape {tuple(weights.shape)}, for {len(rows)} rows and {len(columns)} columns; "
+            "give one word for each query and each key, and the weights of one head and one text"
+        )
+    if max(weights.shape) > LONGEST or 0 in weights.shape:
+        raise ValueError(f"1 to {LONGEST} rows and columns are drawn, not {weights.shape[0]} × {weights.shape[1]}")
+    if mask is not None and mask.shape != weights.shape:
+        raise ValueError(f"mask has shape {tuple(mask.shape)} but weights here are {tuple(weights.shape)}")
+    hidden = False if mask is None else ~mask.cpu().numpy()
+    values = np.ma.array(weights.detach().float().cpu().numpy(), mask=hidden)
+    cells = Cells(values, list(range(len(rows))), list(range(len(columns))), False, len(rows), len(columns))
+    axes = canvas.axes_for(ax, width, canvas.COLUMN)
+    canvas.name_axes(axes, "key", "query", title)
+    _draw_labelled(axes, cells, rows, columns)
+    return canvas.fit_height(axes, ax)
+
+
+def _draw_labelled(ax: Any, cells: Cells, rows: Sequence[str], columns: Sequence[str]) -> None:
+    """Cells with labels, a scale and their numbers."""
+    mesh = draw_cells(ax, cells)
+    _label(ax, rows, columns)
+    draw_bar(ax, mesh, _corner_is_free(ax, cells))
+    _write_numbers(ax, mesh, cells)
 
 
 def draw_cells(ax: Any, cells: Cells) -> Any:
