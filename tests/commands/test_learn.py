@@ -1,4 +1,4 @@
-"""`regard learn` as a person types it; watch mode is in test_learn_watch.py."""
+"""`regard learn` as a person types it; watch mode is in learning/test_watch_mode.py."""
 
 import json
 import subprocess

@@ -83,14 +83,10 @@ def watch(name: NameArgument = None, course: CourseOption = None) -> None:
     Without a terminal, it is checked once. Exit status then: 0 right, 1 wrong, 2 could not be checked.
     """
     folder = _folder(course)
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        _check_once(folder, _lesson(folder, name))
-    elif name is None and folder.current() is None:
+    if name is None and folder.current() is None and sys.stdin.isatty() and sys.stdout.isatty():
         _show_status(folder)
     else:
-        from regard.commands.learn_watch import WatchMode
-
-        WatchMode(folder, _lesson(folder, name)).run()
+        _watch_or_check(folder, _lesson(folder, name))
 
 
 @learn.command(cls=RegardCommand)
@@ -159,10 +155,10 @@ def status(
 ) -> None:
     """Show how far you are.
 
-    With --verify, exit status: 0 everything that the certificate calls done is right, 1 it is not.
+    With --verify, exit status: 0 everything that the certificate calls done and that can run is right, 1 it is not.
     """
     if verify is not None:
-        from regard.commands.learn_verify import verify_certificate
+        from regard.commands.learning.verifying import verify_certificate
 
         verify_certificate(Path(verify), Path(answers or "."), _course(course), unprotected)
         return
@@ -187,10 +183,47 @@ def verify(
 
     Exit status: 0 nothing is wrong with it, 1 something is.
     """
-    from regard.commands.learn_verify import verify_folders
+    from regard.commands.learning.verifying import verify_folders
     from regard.school.course.courses import OWN_COURSE
 
     verify_folders([Path(one) for one in folders or [str(OWN_COURSE)]])
+
+
+@learn.command(cls=RegardCommand)
+def review(course: CourseOption = None) -> None:
+    """Do again what you have done 1, 3, 7 and 21 days ago, with fresh numbers."""
+    from regard.school.course.review import next_date, note_reviews, start_review
+
+    folder = _folder(course)
+    note_reviews(folder)
+    due = start_review(folder)
+    if due is None:
+        date = next_date(folder)
+        more = f"The next is due on {date}." if date else "Exercises that are done are asked again after a day."
+        typer.echo(f"\n  Nothing is due for review. {more}\n")
+        return
+    try:
+        _watch_or_check(due, due.current() or due.course.lessons[0])
+    finally:
+        note_reviews(folder)
+
+
+@learn.command("class", cls=RegardCommand)
+def learners_of_a_class(
+    folder: Annotated[str, argument("A folder that holds one for each student.", metavar="FOLDER", show_default=False)],
+    output: Annotated[
+        str | None, option("Write .csv, .html or .json. [default: a table here]", "-o", "--output", metavar="FILE")
+    ] = None,
+    no_run: Annotated[bool, option("Do not run the answers that students work on now.", "--no-run")] = False,
+    unprotected: Annotated[bool, option("Run answers outside of the sandbox.", "--unprotected")] = False,
+    course: CourseOption = None,
+) -> None:
+    """For teachers: show where everybody is, and which mistakes are common."""
+    from regard.commands.learning.class_table import show_class
+
+    if no_run and unprotected:
+        raise ValueError("--unprotected is for running answers, and --no-run runs none; leave one out")
+    show_class(Path(folder), _course(course), output, runs=not no_run, unprotected=unprotected)
 
 
 @learn.command(cls=RegardCommand)
@@ -235,6 +268,16 @@ def _show_status(folder: LearnerFolder) -> None:
     from regard.school.drawing.lessons import course_status
 
     typer.echo(f"\n{course_status(folder, terminal_width())}\n")
+
+
+def _watch_or_check(folder: LearnerFolder, lesson: Lesson) -> None:
+    """Watch mode in a terminal; elsewhere, one check."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        _check_once(folder, lesson)
+        return
+    from regard.commands.learning.watch_mode import WatchMode
+
+    WatchMode(folder, lesson).run()
 
 
 def _check_once(folder: LearnerFolder, lesson: Lesson) -> None:

@@ -114,7 +114,7 @@ def test_another_file_than_that_of_the_certificate_is_told(done, checker):
 
 
 def test_another_version_of_the_course_is_refused(done, checker, tmp_path):
-    other = read_course(write_course(tmp_path / "other", {"twice/words.md": "# after\n\nNext: x.\n"}))
+    other = read_course(write_course(tmp_path / "other", {"twice/start.py": '"""Double."""\n'}))
     with pytest.raises(ValueError, match="of another version of the course"):
         recheck(make_certificate(done), done.path, other, checker)
 

@@ -97,12 +97,13 @@ def test_a_missing_text_and_one_that_is_no_python_say_which_file(tmp_path):
         _ = lesson.task
 
 
-def test_the_hash_is_that_of_all_files_and_their_names_but_not_of_wrong_answers(tmp_path):
+def test_the_hash_is_that_of_what_is_asked_and_checked_not_of_hints_or_wrong_answers(tmp_path):
     first, same, other, renamed = (tmp_path / name for name in ("a", "b", "c", "d"))
     write_course(first)
-    write_course(same, {"twice/wrong.txt": None})
-    write_course(other, {"twice/words.md": FILES["twice/words.md"].replace("2·x = x", "2·x is x")})
-    write_course(renamed, {"twice/words.md": None, "twice/more_words.md": FILES["twice/words.md"]})
+    words = FILES["twice/words.md"].replace("2·x = x", "2·x is x")
+    write_course(same, {"twice/wrong.txt": None, "twice/words.md": words})
+    write_course(other, {"twice/exercise.py": FILES["twice/exercise.py"].replace("x + x", "2 * x")})
+    write_course(renamed, {"twice/start.py": None, "twice/begin.py": FILES["twice/start.py"]})
     (same / "twice" / "__pycache__").mkdir()
     (same / "twice" / "__pycache__" / "exercise.pyc").write_bytes(b"made by Python")
     (same / ".hidden").write_text("an editor's")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import sys
@@ -12,6 +13,9 @@ from types import FrameType
 from typing import Any
 
 END = "\x04"  # Ctrl-D, and the end of input
+UP, DOWN = "\x10", "\x0e"  # the arrows are read as Ctrl-P and Ctrl-N, which mean the same elsewhere
+_ARROWS = {"A": UP, "B": DOWN}
+_ESCAPE = re.compile(r"\x1b(?:[\[O][0-9;]*(.)?|.?)", re.DOTALL)  # what keys without a character send
 
 
 class Keyboard:
@@ -40,7 +44,7 @@ class Keyboard:
             signal.signal(number, handle)
 
     def read(self, seconds: float) -> str:
-        """The keys that were pressed, at most so many seconds later; "" if none was. Arrows are left out."""
+        """The keys that were pressed, at most so many seconds later; "" if none was. Arrows: only up and down."""
         if not select.select([self._input], [], [], seconds)[0]:
             return ""
         try:
@@ -49,7 +53,7 @@ class Keyboard:
             typed = b""
         if not typed:
             return END
-        return "" if typed.startswith(b"\x1b") else typed.decode("utf-8", "ignore")
+        return _ESCAPE.sub(lambda key: _ARROWS.get(key[1] or "", ""), typed.decode("utf-8", "ignore"))
 
     def _take(self) -> None:
         tty.setcbreak(self._input, termios.TCSADRAIN)  # what was typed ahead is kept

@@ -91,6 +91,7 @@ class RecheckedAnswer:
     name: str
     status: str
     says: str = ""
+    needs_regard: bool = False  # it imports regard, which the sandbox hides, so it was not run; the file is the same
 
 
 def recheck(
@@ -114,7 +115,8 @@ def _recheck_one(lesson: Lesson, path: Path, answer: str | None, checker: Answer
     changed = "" if is_same else "; it is another file than the certificate's"
     verdict = checker.check(lesson, path).verdict
     if checker.is_confined and any(NO_REGARD in one.says for one in verdict.mistakes):
-        return RecheckedAnswer(lesson.name, "unchecked", f"it imports regard, which the sandbox hides{changed}")
+        says = f"it imports regard, which the sandbox hides{changed}"
+        return RecheckedAnswer(lesson.name, "unchecked", says, needs_regard=is_same)
     if verdict.problem:
         return RecheckedAnswer(lesson.name, "unchecked", verdict.problem + changed)
     if not verdict.is_right:

@@ -21,8 +21,22 @@ OWN_COURSE = Path(__file__).parents[1] / "lessons"
 WORDS = "words.md"  # the hints, and after the heading "# after", what is shown after success
 WRONG = "wrong.txt"  # for authors: it is not installed with our course
 LEVELS = ("where", "why", "almost")  # of hints
+DIFFICULTIES = ("easy", "medium", "hard")
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 WAY = re.compile(r"^Another way, ([^\n]+):\n\n```python\n(.*?)\n```\n\n?", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class About:
+    """What a learner may want to know before an exercise: a line of [about] in course.toml."""
+
+    minutes: int = 0  # that it takes most people; 0 if nobody has said
+    level: str = ""  # one of DIFFICULTIES
+    goal: str = ""  # what one can do afterwards
+
+    def __str__(self) -> str:
+        times = f"about {self.minutes} minute{'s' * (self.minutes != 1)}" if self.minutes else ""
+        return ", ".join(filter(None, (times, self.level)))
 
 
 @dataclass(frozen=True)
@@ -33,6 +47,7 @@ class Lesson:
     number: int  # from 1, in the order of course.toml
     chapter: str
     folder: Path
+    about: About = About()
 
     @property
     def file_name(self) -> str:
@@ -101,6 +116,7 @@ class Course:
     folder: Path
     title: str
     lessons: tuple[Lesson, ...]
+    command: str = "regard learn"  # that goes on with it
 
     @property
     def is_own(self) -> bool:
@@ -120,9 +136,9 @@ class Course:
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256 of all files but wrong.txt, with their names: the same for two courses with the same exercises."""
+        """SHA-256 of what is asked and checked: all files but hints, explanations, wrong answers."""
         total = hashlib.sha256()
-        for path in (one for one in files_in(self.folder) if one.name != WRONG):
+        for path in (one for one in files_in(self.folder) if one.name not in (WRONG, WORDS)):
             content = path.read_bytes()
             total.update(f"{path.relative_to(self.folder).as_posix()}\0{len(content)}\0".encode())
             total.update(content)
@@ -142,8 +158,9 @@ def read_course(folder: Path) -> Course:
     if not file.is_file():
         raise ValueError(f"{folder} is no course: it has no course.toml")
     values = read_toml(file)
-    if unknown := set(values) - {"title", "chapter"}:
-        raise ValueError(f"{file}: {', '.join(sorted(unknown))} is unknown; it has a title and [[chapter]] tables")
+    if unknown := set(values) - {"title", "chapter", "about"}:
+        kinds = "a title, [[chapter]] tables and [about]"
+        raise ValueError(f"{file}: {', '.join(sorted(unknown))} is unknown; it has {kinds}")
     title, chapters = values.get("title"), values.get("chapter")
     if not isinstance(title, str) or not title:
         raise ValueError(f'{file} needs a title: title = "…"')
@@ -153,10 +170,31 @@ def read_course(folder: Path) -> Course:
     names = [name for _, name in pairs]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"{file} names {', '.join(twice)} more than once")
-    lessons = [Lesson(name, number, chapter, folder / name) for number, (chapter, name) in enumerate(pairs, 1)]
+    about = _about(values.get("about", {}), names, file)
+    lessons = [
+        Lesson(name, number, chapter, folder / name, about.get(name, About()))
+        for number, (chapter, name) in enumerate(pairs, 1)
+    ]
     if missing := [one.name for one in lessons if not one.folder.is_dir()]:
         raise ValueError(f"{file} names {', '.join(missing)}, but there is no such folder in {folder}")
     return Course(folder, title, tuple(lessons))
+
+
+def _about(table: Any, names: Sequence[str], file: Path) -> dict[str, About]:
+    """The lines of [about]: NAME = [minutes, level, goal]."""
+    if not isinstance(table, dict) or not all(map(_is_about, table.values())):
+        rule = f'NAME = [minutes, "{"|".join(DIFFICULTIES)}", "what one can do afterwards"]'
+        raise ValueError(f"{file}: a line of [about] must be {rule}")
+    if stray := sorted(set(table) - set(names)):
+        raise ValueError(f"{file}: [about] has {', '.join(stray)}, which no chapter names")
+    return {name: About(*line) for name, line in table.items()}
+
+
+def _is_about(line: Any) -> bool:
+    if not isinstance(line, list) or len(line) != 3:
+        return False
+    minutes, level, goal = line
+    return type(minutes) is int and minutes > 0 and level in DIFFICULTIES and isinstance(goal, str) and goal != ""
 
 
 def _chapter(table: Any, where: str) -> Iterator[tuple[str, str]]:

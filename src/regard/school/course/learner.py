@@ -104,7 +104,7 @@ def start_folder(path: Path, course: Course) -> tuple[LearnerFolder, list[Path]]
     if path.resolve() == course.folder.resolve() or course.folder.resolve() in path.resolve().parents:
         raise ValueError(f"{path} is the course itself, or in it; answers go elsewhere: regard learn start FOLDER")
     for above in path.resolve().parents:
-        if _is_learners(above):
+        if is_learners(above):
             raise ValueError(f"{path} would be inside {above}, which is a course already; go on there: regard learn")
     if (path / FILE).exists():
         folder = open_folder(path)
@@ -119,9 +119,9 @@ def start_folder(path: Path, course: Course) -> tuple[LearnerFolder, list[Path]]
 
 def find_folder(near: Path, course: Path | None = None) -> LearnerFolder:
     """The learner's folder: this one, or the only one in it. `course`: where the course is, if it has moved."""
-    if _is_learners(near):
+    if is_learners(near):
         return open_folder(near, course)
-    inside = sorted(one for one in near.iterdir() if one.is_dir() and _is_learners(one))
+    inside = sorted(one for one in near.iterdir() if one.is_dir() and is_learners(one))
     if len(inside) > 1:
         names = ", ".join(one.name for one in inside)
         raise ValueError(f"there are several courses here: {names}; go into one of them, as in: cd {inside[0].name}")
@@ -132,7 +132,7 @@ def find_folder(near: Path, course: Path | None = None) -> LearnerFolder:
         again = "regard learn start ." + ("" if course is None else f" --course {course}")
         raise ValueError(f"your files are here, but {FILE} is missing; {again} writes it anew")
     for above in near.resolve().parents:
-        if _is_learners(above):
+        if is_learners(above):
             raise ValueError(f"the course is in the folder above, {above}; go there: cd {os.path.relpath(above, near)}")
     raise ValueError(
         "there is no course in this folder; cd into the folder of your course, or start one here: regard learn start"
@@ -155,7 +155,7 @@ def open_folder(path: Path, course: Path | None = None) -> LearnerFolder:
 
 def default_folder(course: Course, near: Path) -> Path:
     """Where the learner's files go, unless they say so: here, if they are here already, else into a folder in it."""
-    if _is_learners(near) or has_answers(near, course):
+    if is_learners(near) or has_answers(near, course):
         return near
     return near / Path("attention-course" if course.is_own else f"{course.folder.resolve().name}-answers")
 
@@ -173,7 +173,8 @@ def today() -> str:
     return datetime.date.today().isoformat()
 
 
-def _is_learners(path: Path) -> bool:
+def is_learners(path: Path) -> bool:
+    """Has somebody started a course in this folder?"""
     try:
         with (path / FILE).open(encoding="utf-8", errors="replace") as file:
             return file.readline().rstrip() == HEADING

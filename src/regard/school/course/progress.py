@@ -22,6 +22,7 @@ from typing import Any
 from regard.support.files import atomically
 
 FILE = "progress.txt"
+TEXTS = ("date", "answer", "solution", "reviewed")  # what a record has besides numbers
 HEADING = "# Progress of regard learn, a line for each exercise."
 
 
@@ -40,6 +41,8 @@ class ExerciseRecord:
     date: str = ""  # of the last change
     answer: str = ""  # start of the SHA-256 of the answer that was checked last, or that was right
     solution: str = ""  # "seen" if the solution was shown before the exercise was done
+    reviews: int = 0  # how often it was right again, in a review
+    reviewed: str = ""  # date of the last review
     others: tuple[str, ...] = ()  # words that are not known
 
     @property
@@ -56,16 +59,16 @@ class ExerciseRecord:
         others = []
         for word in words[2:]:
             name, _, value = word.partition("=")
-            if name in ("hints", "attempts") and value.isdecimal():
+            if name in ("hints", "attempts", "reviews") and value.isdecimal():
                 values[name] = int(value)
-            elif name in ("date", "answer", "solution") and value:
+            elif name in TEXTS and value:
                 values[name] = value
             else:
                 others.append(word)
         return cls(words[0], words[1], **values, others=tuple(others))
 
     def __str__(self) -> str:
-        optional = [f"{name}={value}" for name in ("date", "answer", "solution") if (value := getattr(self, name))]
+        optional = [f"{name}={value}" for name in (*TEXTS, "reviews") if (value := getattr(self, name))]
         words = [f"hints={self.hints}", f"attempts={self.attempts}", *optional, *self.others]
         return f"{self.name:<12} {self.state}  {' '.join(words)}"
 

@@ -33,21 +33,40 @@ _NOT_INSTALLED = (
 _COLORS = {"✓": "32", "✗": "31", "?": "33", "!": "33"}
 
 
-def lesson_list(folder: LearnerFolder, width: int) -> str:
-    """Every exercise, chapter by chapter, with what was done."""
+def lesson_list(
+    folder: LearnerFolder,
+    width: int,
+    chosen: Lesson | None = None,
+    shown: Sequence[Lesson] | None = None,
+    most: int | None = None,
+) -> str:
+    """Every exercise, chapter by chapter, with what was done.
+
+    chosen: one that is marked. shown: these only. most: at most so many lines of them, around the chosen one.
+    """
     lessons, records, current = folder.course.lessons, folder.records(), folder.current()
     rows = []
     for lesson, record in zip(lessons, records, strict=True):
         mark = "✓" if record.is_done else "→" if lesson == current else "·"
         help_used = _used(record.hints, record.solution, record.attempts)
-        rows.append([mark, str(lesson.number), lesson.name, lesson.title, help_used])
-    used = min(max(len(row[4]) for row in rows), max(18, width // 3))
-    table = text_table([], rows, width, cut={3: 12, 4: used}).splitlines()
-    lines = [wrapped(f"{folder.course.title}: {_count(records)}", width)]
-    for chapter in dict.fromkeys(one.chapter for one in lessons):
-        chosen = [line for line, one in zip(table, lessons, strict=True) if one.chapter == chapter]
-        lines += ["", f"  {chapter}", *chosen]
-    return "\n".join([*lines, "", next_step(folder, width)])
+        about = (
+            [f"{lesson.about.minutes} min {lesson.about.level}"] if any(one.about.minutes for one in lessons) else []
+        )
+        rows.append([mark, str(lesson.number), lesson.name, lesson.title, *about, help_used])
+    used = min(max(len(row[-1]) for row in rows), max(18, width // 3))
+    table = text_table([], rows, width, cut={3: 12, len(rows[0]) - 1: used}).splitlines()
+    lines, at = list[str](), 0
+    for chapter in dict.fromkeys(one.chapter for one in lessons if shown is None or one in shown):
+        lines += ["", f"  {chapter}"]
+        for line, one in zip(table, lessons, strict=True):
+            if one.chapter == chapter and (shown is None or one in shown):
+                at = len(lines) if one == chosen else at
+                lines.append(f">{line[1:]}" if one == chosen else line)
+    first = max(0, min(at - (most or 0) // 2, len(lines) - (most or 0)))
+    lines = lines[first : first + most] if most is not None else lines
+    return "\n".join(
+        [wrapped(f"{folder.course.title}: {_count(records)}", width), *lines, "", next_step(folder, width)]
+    )
 
 
 def course_status(folder: LearnerFolder, width: int) -> str:
@@ -65,11 +84,14 @@ def course_status(folder: LearnerFolder, width: int) -> str:
     return "\n".join([*lines, "", next_step(folder, width)])
 
 
-def next_step(folder: LearnerFolder, width: int, after: Lesson | None = None, how: str = "Go on: regard learn") -> str:
+def next_step(folder: LearnerFolder, width: int, after: Lesson | None = None, how: str = "") -> str:
     """What to do next, with the command or key; `after` an exercise that was just done."""
+    how = how or f"Go on: {folder.course.command}"
     lesson = folder.current() if after is None else folder.after(after)
     if lesson is None:
         count = len(folder.course.lessons)
+        if folder.course.command != "regard learn":
+            return wrapped(f"All {count} are done. What is next, and when: {folder.course.command}", width)
         return wrapped(f"All {count} exercises are done. For your teacher: regard learn status --json", width)
     then = f"{lesson.title}."
     if after is not None and lesson.number == after.number + 1:
@@ -82,6 +104,8 @@ def lesson_heading(folder: LearnerFolder, lesson: Lesson, width: int, with_task:
     first = f"  Exercise {lesson.number} of {len(folder.course.lessons)} · {lesson.title}"
     lines = [shorten(as_printed(first), width), f"  {shown_path(folder.file_of(lesson))}"]
     if with_task:
+        goal = " ".join(filter(None, (lesson.about.goal, f"({lesson.about})" if str(lesson.about) else "")))
+        lines += ["", wrapped(f"Goal: {goal}", width)] if goal else []
         lines += ["", indented(lesson.task, width)]
     return "\n".join(lines)
 

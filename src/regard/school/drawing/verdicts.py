@@ -152,11 +152,16 @@ def _class_page(report: ClassReport, title: str = "") -> str:
     if report.similar:
         pairs = [[f"{one.percent} %", one.one, one.other] for one in report.similar]
         tables += html_table("Similar code, look yourself", ["similar", "one", "other"], pairs, left=True)
+    return html_document(title, tables)
+
+
+def html_document(title: str, body: str) -> str:
+    """A page that loads nothing; the title is HTML, too."""
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         '<meta name="viewport" content="width=device-width">'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<style>{_STYLE}</style></head><body><h1>{title}</h1>{tables}</body></html>\n"
+        f"<style>{_STYLE}</style></head><body><h1>{title}</h1>{body}</body></html>\n"
     )
 
 

@@ -6,11 +6,12 @@ import sys
 
 import typer
 
+from regard.commands.learning.lesson_picker import LessonPicker
 from regard.commands.terminal.keyboard import END, Keyboard
 from regard.school.course.answers import AnswerChecker, CheckedAnswer, check_learner
 from regard.school.course.courses import Lesson
 from regard.school.course.learner import EVERY, LearnerFolder, SavedFiles
-from regard.school.drawing.lessons import colored, hints_text, lesson_heading, lesson_list, next_step, result_text
+from regard.school.drawing.lessons import colored, hints_text, lesson_heading, next_step, result_text
 from regard.school.sandbox.process import RunCancelled
 from regard.show.terminal.table import terminal_width, wrapped
 from regard.support.printable import styled
@@ -31,7 +32,7 @@ class WatchMode:
         self.checked: CheckedAnswer | None = None
         self.hints: list[tuple[str, str]] = []
         self.message = ""  # an answer to a key
-        self.is_list = False  # the list of exercises is on the screen
+        self.list: LessonPicker | None = None  # the list of exercises, if it is on the screen
         self.shows_ways = self.has_more = False  # other ways are shown even if they do not fit; w would show them
         self._saved = SavedFiles(folder.files())
         self._keys_ahead, self._saved_ahead = "", list[str]()  # what came while an answer was checked
@@ -78,17 +79,24 @@ class WatchMode:
 
     def press(self, key: str, checker: AnswerChecker) -> None:
         self.message = ""
-        is_list, self.is_list = self.is_list, False
+        if self.list and self.list.press(key):
+            self.draw()
+            return
+        picker, self.list = self.list, None
+        if picker and key in ("\n", "\r"):
+            self.go_to(picker.chosen)
+            self.check(checker)
+            return
         if key == "h":
             self._show_hint()
         elif key == "r":
             self.check(checker)
             return
         elif key == "l":
-            self.is_list = not is_list
+            self.list = None if picker else LessonPicker(self.folder, self.lesson)
         elif key == "w" and self.has_more:
             self.shows_ways = True
-        elif key in ("n", "\n", "\r") and not is_list:
+        elif key in ("n", "\n", "\r") and not picker:
             lesson = self.folder.after(self.lesson) if self.may_go_on else None
             if lesson is not None:
                 self.go_to(lesson)
@@ -97,7 +105,7 @@ class WatchMode:
             self.message = f"First {self.folder.file_of(self.lesson).name} must be right; h gives a hint."
             if self.may_go_on:
                 self.message = f"All {len(self.folder.course.lessons)} exercises are done."
-        elif not is_list:
+        elif not picker:
             return
         self.draw()
 
@@ -119,7 +127,8 @@ class WatchMode:
     def check(self, checker: AnswerChecker) -> None:
         """Check the file of this exercise, and show the verdict."""
         self.checked, self.message = None, "checking…"
-        self.is_list = self.shows_ways = self.has_more = False
+        self.list = None
+        self.shows_ways = self.has_more = False
         self.draw()
         self._saved.note(self.lesson.name)
         try:
@@ -133,17 +142,17 @@ class WatchMode:
     def draw(self) -> None:
         width = terminal_width()
         blocks = []
-        if self.is_list:
-            blocks.append(lesson_list(self.folder, width))
+        if self.list:
+            blocks.append(self.list.text(width, shutil.get_terminal_size((80, 24)).lines))
         else:
             is_new = self.checked is None or self.checked.is_untouched
             blocks.append(lesson_heading(self.folder, self.lesson, width, with_task=is_new))
             blocks += [self._result(width)] if self.checked else []
             blocks += [hints_text(self.lesson, self.hints, width)] if self.hints and not self.is_done else []
         blocks += [wrapped(self.message, width)] if self.message else []
-        if self.is_done and not self.is_list:
+        if self.is_done and not self.list:
             blocks.append(next_step(self.folder, width, after=self.lesson, how="press n"))
-        blocks += [f"  {self._keys()}"] if self.checked or self.is_list or self.message != "checking…" else []
+        blocks += [f"  {self._keys()}"] if self.checked or self.list or self.message != "checking…" else []
         clear = "\n" if os.environ.get("TERM") == "dumb" else _CLEAR
         typer.echo(clear + "\n" + colored("\n\n".join(blocks)), file=styled(sys.stdout))
 
@@ -157,8 +166,8 @@ class WatchMode:
         return short if self.has_more else text
 
     def _keys(self) -> str:
-        if self.is_list:
-            return "any key: back   q quit"
+        if self.list:
+            return self.list.keys
         first = ["n next"] if self.may_go_on else []
         first += ["w other ways"] if self.has_more else [] if self.is_done else ["h hint"]
         return "   ".join([*first, "l list", "r run again", "q quit"])

@@ -26,7 +26,7 @@ def checker():
 
 @pytest.fixture
 def one_worker(checker, monkeypatch):
-    monkeypatch.setattr("regard.commands.learn_verify.AnswerChecker", lambda: nullcontext(checker))
+    monkeypatch.setattr("regard.commands.learning.verifying.AnswerChecker", lambda: nullcontext(checker))
 
 
 @pytest.mark.usefixtures("one_worker")
@@ -90,6 +90,16 @@ def test_a_certificate_is_run_again_and_what_is_not_right_is_told(certified, tmp
     trusting = learn(*words, "--unprotected")
     assert "2 of 3 answers" in trusting.output
     assert "--unprotected" not in trusting.output
+
+
+def test_a_perfect_student_whose_answers_import_regard_is_no_error(certified, tmp_path):
+    certified.progress.update("choose", state="todo")
+    certified.progress.update("hello", state="todo")
+    (tmp_path / "ana.json").write_text(json.dumps(make_certificate(certified)))
+    words = ("status", "--verify", tmp_path / "ana.json", "--answers", certified.path, "--course", tmp_path / "tiny")
+    result = learn(*words)
+    assert result.exit_code == 0, result.output
+    assert "it imports regard, which the sandbox hides" in result.output
 
 
 def test_a_folder_that_is_none_is_refused_by_its_flag(certified, tmp_path):

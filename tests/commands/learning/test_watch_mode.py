@@ -96,7 +96,7 @@ def test_start_fail_hint_fix_pass_next_quit_and_go_on_tomorrow(learner):
     assert "Your code printed:\r\n    here" in wrong
     assert "Hint 1 of 3" in wrong
     assert played.rest(0.7) == ""  # exactly one check
-    assert "→  2  twice   Double a tensor       1 hint" in played.press("l", "any key: back")
+    assert "> →  2  twice   Double a tensor       1 hint" in played.press("l", "other keys: back")
     assert "✗ twice: squared" in played.press("x", KEYS)
 
     played.save("twice", RIGHT)
@@ -204,7 +204,7 @@ def test_without_unicode_everything_is_ascii(learner):
     played.wait(KEYS)
     played.save("twice", RIGHT)
     assert "+ twice is right" in played.wait("w other ways")
-    played.press("l", "any key: back")
+    played.press("l", "other keys: back")
     played.press("q", "Go on")
     assert played.leave()[1] == 0
     assert played.seen.isascii()
