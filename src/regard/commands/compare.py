@@ -14,6 +14,7 @@ from regard.commands.shared.options import (
     TINY,
     argument,
     check_max_tokens,
+    check_model,
     command_line,
     option,
     read_heads,
@@ -59,7 +60,7 @@ def compare(
 
     Give twice what differs: two texts, --model twice or --head twice; or the heads to --cut.
     """
-    models = model or [TINY]
+    models = [check_model(one) for one in model or [TINY]]
     heads = read_heads("--head", ",".join(head)) or [] if head else []
     cuts = read_heads("--cut", cut) or []
     kind = _check_kinds(text, other, models, heads, cut, to)

@@ -1,6 +1,7 @@
 """`regard notebook [NAME]`: the notebooks of the package, listed or copied to where you work."""
 
 import json
+import shlex
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +12,7 @@ from regard.commands.shared.options import argument
 from regard.support.extras import how_to_install
 
 FOLDER = Path(__file__).parents[1] / "school" / "notebooks"
+_NEEDED = {"jupyterlab": "JupyterLab", "matplotlib": "matplotlib"}  # to open one, and to run it
 
 
 def notebook(
@@ -36,9 +38,9 @@ def notebook(
             new.write(chosen[0].read_bytes())
     except FileExistsError:
         raise ValueError(f"{target} exists already, and may hold your work; rename it or give another folder") from None
-    typer.echo(f"  {target}  written. Open it in VS Code or JupyterLab: jupyter lab {target}")
-    if find_spec("jupyterlab") is None:
-        typer.echo(f"  JupyterLab is not installed here: {how_to_install('notebook')}")
+    typer.echo(f"\n  Wrote {target}\n\n  Open it in VS Code, or: jupyter lab {shlex.quote(str(target))}")
+    if missing := [name for module, name in _NEEDED.items() if find_spec(module) is None]:
+        typer.echo(f"  {' and '.join(missing)}: not installed here; {how_to_install('notebook')}")
 
 
 def title(file: Path) -> str:

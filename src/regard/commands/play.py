@@ -15,17 +15,17 @@ def play(
     output: Annotated[str, option("File to write: .svg.", "--output", "-o")] = "head.svg",
     model: options.Model = TINY,
     head: options.Head = None,
-    seconds: Annotated[float, option("Seconds for each word.")] = 0.35,
+    seconds: Annotated[float, option("Seconds per word.")] = 0.35,
     max_tokens: options.MaxTokens = None,
     device: options.Device = "cpu",
 ) -> None:
-    """Write an animation of a head that reads a text word by word.
+    """Write an animation (SVG) of a head that reads a text word by word.
 
-    It is one SVG file that moves in a browser, and stands still where less motion is asked for.
+    The file opens in any browser, and stands still where the system is set to reduce motion.
     """
     place = read_head(head, None)
     check_max_tokens(max_tokens)
-    check_output(output, (".svg",), "an animation is .svg")
+    check_output(output, (".svg",), "an animation is .svg", is_drawn=False)
     (opened,) = open_texts([model], [read_text(text)], max_tokens, device)
     seen = watch_text(opened)
     first = seen.order()[0] if place[0] is None or place[1] is None else (seen[place[0], place[1]].layer, place[1])

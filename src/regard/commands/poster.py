@@ -19,15 +19,15 @@ def poster(
     max_tokens: options.MaxTokens = None,
     device: options.Device = "cpu",
 ) -> None:
-    """Write a poster of every head of a model, reading a text.
+    """Write a poster of what every head of a model does with a text.
 
-    Heads of a clear role have a colour of their own. Needs matplotlib: pip install "regard[plot]".
+    Colours mark the heads with a clear role. Needs matplotlib.
     """
+    check_max_tokens(max_tokens)
+    check_output(output, FIGURES, "a poster is .pdf, .svg or .png")
     from regard.show.figures import save_figure
     from regard.show.figures.poster import PAPERS, draw_poster
 
-    check_max_tokens(max_tokens)
-    check_output(output, FIGURES, "a poster is .pdf, .svg or .png")
     if paper not in PAPERS:
         raise ValueError(f"--paper {paper} is not known; it is one of {', '.join(PAPERS)}")
     (opened,) = open_texts([model], [read_text(text)], max_tokens, device)

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
 
 from regard.commands.shared import options
-from regard.commands.shared.options import HUB, TINY, check_max_tokens, option
+from regard.commands.shared.options import HUB, TINY, check_max_tokens, check_model, option
 from regard.support.extras import how_to_install
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def serve(
     device: options.Device = "cpu",
 ) -> Any:
     """Show what every head does with your own texts, in the browser."""
-    names = list(dict.fromkeys(model or [TINY]))
+    names = list(dict.fromkeys(map(check_model, model or [TINY])))
     if not 0 <= port <= 65535:
         raise ValueError(f"--port {port} must be between 0 and 65535; 0 takes a free one")
     check_max_tokens(max_tokens)

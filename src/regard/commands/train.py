@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.commands.shared.options import argument, option
+from regard.commands.shared.options import argument, check_model, option
 from regard.commands.terminal.usage import option_parameter
 from regard.gpt.train.options import FitOptions, ModelOptions, command_table, for_command
 from regard.support.argument_names import named_as_flags
@@ -33,6 +33,8 @@ def train(data: list[str] | None = None, more: list[str] | None = None, **flags:
         raise ValueError("there is nothing to train on; name text files: regard train FILE --out runs/first")
     if missing := [file for file in files if not Path(file).exists()]:
         raise ValueError(f"data file {missing[0]} is not there; check the path")
+    if flags.get("model"):
+        check_model(flags["model"])
     result = train_on_files(files, **flags)
     if not result.finished:
         raise typer.Exit(130)  # as after any Ctrl-C
@@ -65,6 +67,7 @@ def _train_on_files(data: Sequence[str | Path], out: str | Path, **flags: Any) -
     from regard.gpt.train.processes import find_device
     from regard.gpt.train.tokens import check_text_file
     from regard.show.terminal.training import plot_loss
+    from regard.support.extras import how_to_install
 
     # Wrong options and missing files are reported before anything is read or written.
     if flags.get("evaluate_every") and flags.get("val_fraction") == 0:
@@ -87,7 +90,7 @@ def _train_on_files(data: Sequence[str | Path], out: str | Path, **flags: Any) -
             result = fit_in(processes, model, tokens, replace(options, resume=True), on_start=announce)
             if processes.is_main:
                 if not plot_loss(result.log(), result.out / "loss.png"):
-                    print("  no loss.png without matplotlib: pip install matplotlib", file=sys.stderr, flush=True)
+                    print(f"  no loss.png without matplotlib: {how_to_install('plot')}", file=sys.stderr, flush=True)
                 print(_footer(result), flush=True)
             return result
     except OSError as error:  # a full disk, most likely

@@ -3,7 +3,11 @@
 import shlex
 from pathlib import Path
 
-EXTRAS = {"plot": ("matplotlib",), "notebook": ("anywidget", "jupyterlab"), "serve": ("starlette", "uvicorn")}
+EXTRAS = {
+    "plot": ("matplotlib",),
+    "notebook": ("anywidget", "jupyterlab", "matplotlib"),
+    "serve": ("starlette", "uvicorn"),
+}
 
 
 def how_to_install(extra: str) -> str:

@@ -138,3 +138,18 @@ def _not_written(path: Path, error: OSError) -> NotWritten:
     }.get(error.errno or 0, error.strerror or str(error))
     message = f"{path} could not be written: {reason}. What was there before is untouched."
     return NotWritten(error.errno, message) if error.errno else NotWritten(message)
+
+
+def is_local(model: str) -> bool:
+    """Can this name of a model only be a directory? Names on the hub have at most one slash.
+
+    >>> is_local("runs/first/model"), is_local("openai-community/gpt2")
+    (True, False)
+    """
+    return (
+        os.path.isabs(model)
+        or model.startswith((".", "~"))
+        or model.endswith("/")
+        or model.count("/") > 1
+        or (os.sep != "/" and os.sep in model)
+    )

@@ -1,11 +1,14 @@
 """Arguments and options that several commands have, each stated once, and reading them: 4.3 is head 3 of layer 4."""
 
+import os
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
+
+from regard.support.files import is_local
 
 TINY = "tiny"  # the trained model in the package
 HUB = "Model directory or name on the Hugging Face hub"
@@ -21,10 +24,17 @@ def argument(help: str, **settings: Any) -> Any:
     return typer.Argument(help=help, **settings)
 
 
+def check_model(name: str) -> str:
+    """Refuse a model that can only be a directory and is not there, before anything is loaded."""
+    if is_local(name) and not os.path.exists(os.path.expanduser(name)):
+        raise ValueError(f"--model {name}: there is no directory {name}; look for a mistake in its name")
+    return name
+
+
 Text = Annotated[
     str | None, argument("A sentence, a file, or - for standard input. [default: one that repeats itself]")
 ]
-Model = Annotated[str, option(f"{HUB}; tiny is in the package.")]
+Model = Annotated[str, option(f"{HUB}; tiny is in the package.", callback=check_model)]
 Head = Annotated[str | None, option("Show this head: 4.3, or 3 with --layer 4. [default: the clearest role]")]
 To = Annotated[str, option("What a cut head hands over: 0, or mean, its mean over the text.")]
 All = Annotated[bool, option("List every head, not only the first. [default: off]", "--all")]

@@ -13,6 +13,7 @@ from urllib.request import getproxies
 
 from regard.attention.presets import GPT2_CONFIGS
 from regard.gpt.checkpoint.stored_tensors import INDEX, NOTHING_LOADED
+from regard.support.files import is_local
 from regard.support.printable import readable
 
 PACKAGED = Path(__file__).parents[1] / "tiny"  # the model in the package
@@ -37,8 +38,7 @@ def find_directory(name_or_dir: str | os.PathLike[str]) -> Path:
         if not PACKAGED.is_dir():
             raise ValueError(f"the model in the package, {PACKAGED}, is missing; install regard again, or name another")
         return PACKAGED
-    is_path = not isinstance(name_or_dir, str) or path.is_absolute() or name.startswith((".", "~"))
-    if is_path or name.count("/") > 1 or name.endswith("/") or (os.sep != "/" and os.sep in name):
+    if not isinstance(name_or_dir, str) or is_local(name):
         raise ValueError(f"there is no directory {path}; look for a mistake in its name. {NOTHING_LOADED}")
     return download(HUB_NAMES.get(name, name))
 

@@ -16,7 +16,7 @@ from regard.gpt.train.hashes import HASHES, FileHashes
 from regard.gpt.train.options import FitOptions, ModelOptions
 from regard.gpt.train.processes import Processes
 from regard.gpt.train.progress import note
-from regard.gpt.train.tokens import TOKENS, Tokens, tokenize_files, train_tokenizer
+from regard.gpt.train.tokens import NEW, TOKENS, Tokens, tokenize_files, train_tokenizer
 
 TOKENIZER = "tokenizer.json"
 Files: TypeAlias = "Sequence[str | Path]"
@@ -82,7 +82,7 @@ def _write_tokens(
         if not hashes.recorded(TOKENIZER):
             hashes.record(TOKENIZER)
         if reason := tokenize_files(files, tokenizer, out).new:
-            note(f"{TOKENS} written: {reason}", shown=True)
+            note(f"{TOKENS} written: {'the texts as token ids' if reason == NEW else reason}", shown=True)
 
 
 def _find_tokenizer(
