@@ -26,7 +26,7 @@ def write_pdf(path: Path) -> None:
     text = (
         (HERE.parent / "card.md")
         .read_text(encoding="utf-8")
-        .replace("To print: [card.pdf](card/card.pdf), one page of A4.\n", "")
+        .replace("To print: [card.pdf](card/card.pdf), one page of A4, also by `regard card -o card.pdf`.\n", "")
     )
     body = mistune.create_markdown(plugins=["table"])(text)
     body = body.replace("card/flow.svg", (HERE / "flow.svg").as_uri())

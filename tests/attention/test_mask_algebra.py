@@ -117,7 +117,7 @@ PICTURES = {
     "causal": (
         lambda: causal(),
         """
-        causal        ■ may attend   · hidden   (rows: queries, columns: keys)
+        causal    ■ may attend   · hidden   (rows: queries, columns: keys)
           ■ · · · · ·
           ■ ■ · · · ·
           ■ ■ ■ · · ·
@@ -129,7 +129,7 @@ PICTURES = {
     "first of a batch": (
         lambda: causal() & padding([2, 3]),
         """
-        causal & padding(2, 3)        ■ may attend   · hidden   (rows: queries, columns: keys)
+        causal & padding(2, 3)    ■ may attend   · hidden   (rows: queries, columns: keys)
           ■ · ·
           ■ ■ ·
           ■ ■ ·
@@ -139,7 +139,7 @@ PICTURES = {
     "queries at the end of the keys": (
         lambda: causal() & (dense(torch.ones(2, 4, dtype=torch.bool)) | ~window(1)),
         """
-        causal & (dense(2, 4) | ~window(1))        ■ may attend   · hidden   (rows: queries, columns: keys)
+        causal & (dense(2, 4) | ~window(1))    ■ may attend   · hidden   (rows: queries, columns: keys)
           ■ ■ ■ ·
           ■ ■ ■ ■
         """,
@@ -147,7 +147,7 @@ PICTURES = {
     "not of a pair": (
         lambda: ~(window(1) & documents([5, 5])),
         """
-        ~(window(1) & documents(5, 5))        ■ may attend   · hidden   (rows: queries, columns: keys)
+        ~(window(1) & documents(5, 5))    ■ may attend   · hidden   (rows: queries, columns: keys)
           · ■
           ■ ·
         """,
@@ -155,7 +155,7 @@ PICTURES = {
     "left padded": (
         lambda: padding(torch.tensor([[False, True]])),
         """
-        padding        ■ may attend   · hidden   (rows: queries, columns: keys)
+        padding    ■ may attend   · hidden   (rows: queries, columns: keys)
           · ■
           · ■
         """,
@@ -171,7 +171,7 @@ def test_a_mask_shows_itself_as_a_picture(name):
 
 def test_a_large_mask_shows_its_corner():
     lines = repr(documents(torch.arange(100) // 30)).splitlines()
-    assert lines[0].startswith("documents(0, 0, 0, 0, 0, 0, …)        ■ may attend")
+    assert lines[0].startswith("documents(0, 0, 0, 0, 0, 0, …)    ■ may attend")
     assert lines[1:] == ["  " + "■ " * 24 + "…"] * 12 + ["  …"]
 
 

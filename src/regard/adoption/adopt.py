@@ -10,6 +10,7 @@ import copy
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal, overload
 
 import torch
@@ -140,7 +141,10 @@ def _read(module: nn.Module | Mapping[str, Tensor]) -> tuple[dict[str, Tensor], 
         # Aliases that require gradients: what is adopted from plain tensors is there to be trained.
         tensors = {name: t.detach() for name, t in module.items() if isinstance(t, Tensor)}
         return {n: t.requires_grad_(t.is_floating_point()) for n, t in tensors.items()}, "the state dict", []
-    raise ValueError(f"adopt() takes a module or a state dict, not {type(module).__name__}")
+    remedy = (
+        "; of a file, pass safetensors.torch.load_file(…), or torch.load(…)" if isinstance(module, str | Path) else ""
+    )
+    raise ValueError(f"adopt() takes a module or a state dict, not {type(module).__name__}{remedy}")
 
 
 def _verified(plan: Plan, module: nn.Module, T: int) -> Plan:

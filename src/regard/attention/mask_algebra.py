@@ -36,7 +36,7 @@ class Mask(ABC):
 
     >>> import regard
     >>> regard.causal() & regard.window(2)
-    causal & window(2)        ■ may attend   · hidden   (rows: queries, columns: keys)
+    causal & window(2)    ■ may attend   · hidden   (rows: queries, columns: keys)
       ■ · · · · ·
       ■ ■ · · · ·
       · ■ ■ · · ·
@@ -131,7 +131,7 @@ class Mask(ABC):
         T, S = self._sizes() or (6, 6)
         rows, cols = min(T, 12), min(S, 24)
         allowed = to_four_axes(self.tile(torch.arange(rows), torch.arange(cols), S - T)).expand(-1, -1, rows, cols)
-        lines = [f"{self.name}        ■ may attend   · hidden   (rows: queries, columns: keys)"]
+        lines = [f"{self.name}    ■ may attend   · hidden   (rows: queries, columns: keys)"]
         for row in allowed[:1, :1].any(dim=(0, 1)):  # of the first text and head; nothing where there is none
             lines.append("  " + " ".join("■" if seen else "·" for seen in row) + (" …" if cols < S else ""))
         lines += ["  …"] * (rows < T)

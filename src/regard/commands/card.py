@@ -16,7 +16,9 @@ _KINDS = {".pdf": "card/card.pdf", ".svg": "card/flow.svg", ".md": "card.md"}
 def card(
     output: Annotated[
         str | None,
-        option("Save it: .pdf, one page of A4; .svg, the drawing; .md. [default: print it]", "--output", "-o"),
+        option(
+            "File to write: .pdf (one page of A4), .svg (the drawing) or .md. [default: print it]", "--output", "-o"
+        ),
     ] = None,
     opens: Open = False,
 ) -> None:

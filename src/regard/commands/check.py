@@ -26,15 +26,18 @@ def check(
     file: Annotated[str, argument("Python file, and the class or function in it to check.", metavar="FILE[:NAME]")],
     causal: Annotated[
         bool | None,
-        option("Must it hide the future? [default: as its names and masks say]", "--causal/--bidirectional"),
+        option(
+            "Whether the layer must hide future tokens. [default: decided from its names and masks]",
+            "--causal/--bidirectional",
+        ),
     ] = None,
     arguments: Annotated[
         list[str] | None,
         option("Constructor argument; may be repeated. [default: none]", "--set", metavar="NAME=VALUE"),
     ] = None,
     names: Annotated[str | None, option(_NAMES, metavar="W_query=…,W_key=…")] = None,
-    seconds: Annotated[float, option("Time for the check.", "--time", metavar="SECONDS")] = 20.0,
-    solution: Annotated[bool, option("Show the right line of code, too.", "--solution")] = False,
+    seconds: Annotated[float, option("Time limit of the check.", "--time", metavar="SECONDS")] = 20.0,
+    solution: Annotated[bool, option("Also show the correct line of code.", "--solution")] = False,
     as_json: Annotated[bool, option("Print JSON.", "--json")] = False,
 ) -> None:
     """Check an attention layer that you wrote, and name its mistake.

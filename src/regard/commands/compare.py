@@ -35,12 +35,14 @@ _FEW = 8  # heads in the table above the pictures
 
 def compare(
     text: options.Text = None,
-    other: Annotated[str | None, argument("Another text, to compare two. [default: the same text]")] = None,
+    other: Annotated[
+        str | None, argument("A second text to compare with the first. [default: the same text]", metavar="OTHER")
+    ] = None,
     model: Annotated[
         list[str] | None, option(f"{HUB}. Give two to compare them. [default: tiny, in the package]")
     ] = None,
     head: Annotated[
-        list[str] | None, option("Draw this head: 4.3. Give two to compare them. [default: the largest change]")
+        list[str] | None, option("Draw this head: 4.3. Give two to compare them. [default: the head that changes most]")
     ] = None,
     cut: Annotated[
         str | None, option("Compare with a run in which these heads are cut: 0.2,4.3. [default: off]")
@@ -48,7 +50,7 @@ def compare(
     to: options.To = "0",
     every: options.All = False,
     as_json: options.Json = False,
-    output: Annotated[str | None, option("Write a page instead, .html. [default: none]", "--output", "-o")] = None,
+    output: Annotated[str | None, option("Write a page (.html) instead. [default: off]", "--output", "-o")] = None,
     opens: options.Open = False,
     steps: options.Steps = None,
     exact: options.Exact = None,
@@ -56,9 +58,9 @@ def compare(
     max_tokens: options.MaxTokens = None,
     device: options.Device = "cpu",
 ) -> None:
-    """Compare two texts, models or heads, or cut a head.
+    """Compare two texts, models or heads, or a model with heads cut.
 
-    Give twice what differs: two texts, --model twice or --head twice; or the heads to --cut.
+    Give what differs twice: two texts, --model twice or --head twice; or cut heads with --cut.
     """
     models = [check_model(one) for one in model or [TINY]]
     heads = read_heads("--head", ",".join(head)) or [] if head else []

@@ -18,12 +18,12 @@ _WIDEST = 100  # columns of prose
 def docs(
     words: Annotated[
         list[str] | None,
-        argument("A page, a word, or both: layer rotary. [default: list the pages]", metavar="[WORD]..."),
+        argument("A page, a word, or both: layer rotary. [default: list the pages]", metavar="WORD"),
     ] = None,
 ) -> None:
     """Read the documentation offline.
 
-    A page, or the section about a word.
+    Prints a page, or the section that is about a word.
     """
     from regard.commands.shared.pages import contents, find, meaning, pages, plain
     from regard.show.terminal.markdown import draw_markdown
@@ -34,7 +34,7 @@ def docs(
         lines += ["", "  A page: regard docs watch   A word: regard docs softmax", "  To print: regard card"]
         print("\n" + "\n".join(lines) + "\n")
         return
-    page = words[0].removesuffix(".md")
+    page = words[0].removeprefix("docs/").removesuffix(".md")
     if len(words) == 1 and page in pages():
         _show(draw_markdown(pages()[page], width))
         return

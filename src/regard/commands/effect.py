@@ -24,31 +24,34 @@ _FEW = 12  # rows of the table
 
 def effect(
     texts: Annotated[
-        list[str] | None, argument("Sentences or files, or - for standard input. [default: one that repeats itself]")
+        list[str] | None,
+        argument(
+            "Sentences or files, or - for standard input. [default: a text that says one thing twice]", metavar="TEXT"
+        ),
     ] = None,
     model: options.Model = TINY,
     heads: Annotated[str | None, option("Cut only these heads, one by one: 0.2,4.3. [default: every head]")] = None,
-    layers: Annotated[bool, option("Cut whole layers in place of heads. [default: off]", "--layers")] = False,
+    layers: Annotated[bool, option("Cut whole layers instead of heads. [default: off]", "--layers")] = False,
     token: Annotated[
         str | None, option("Rank by the log-probability of this token: tired, or the@4. [default: by the loss]")
     ] = None,
     to: options.To = "0",
     by: Annotated[
         str,
-        option("Make each cut and measure it (cut), or estimate all of them from one backward pass (gradient)."),
+        option("Run the model once for each cut (cut), or estimate all cuts from one backward pass (gradient)."),
     ] = "cut",
     every: options.All = False,
     output: Annotated[
-        str | None, option("Write a figure: .svg, .png or .pdf. [default: none]", "--output", "-o")
+        str | None, option("Write a figure: .svg, .png or .pdf. [default: off]", "--output", "-o")
     ] = None,
     as_json: options.Json = False,
     save: Annotated[str | None, option("Save all numbers to this file, FILE.json. [default: not saved]")] = None,
     max_tokens: options.MaxTokens = None,
     device: options.Device = "cpu",
 ) -> Any:
-    """Measure what the absence of each head costs.
+    """Measure how much the loss grows without each head.
 
-    That is by how much the loss per token grows when the head is cut.
+    Each head is cut, one at a time, and the loss per token is compared.
     """
     check_max_tokens(max_tokens, least=2, why=": a token is predicted from those before it")
     chosen = read_heads("--heads", heads)

@@ -53,7 +53,7 @@ def generate(prompt: str = "", model: str = TINY, device: str | None = None, **f
 
 
 def _signature() -> Signature:
-    prompt = Annotated[str, argument("Text to continue. [default: an empty text]")]
+    prompt = Annotated[str, argument("Text to continue. [default: an empty text]", metavar="PROMPT")]
     device = Annotated[str | None, option("Device: cpu, cuda, … [default: cuda if available, else cpu]")]
     own = {"prompt": ("", prompt), "model": (TINY, Model), "device": (None, device)}
     *before, after = (

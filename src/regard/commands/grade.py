@@ -15,26 +15,31 @@ from regard.support.files import atomically, check_writable
 
 def grade(
     folder: Annotated[
-        str, argument("Holds a .py, .ipynb or .zip file, or a folder, for each student.", metavar="FOLDER")
+        str, argument("Folder with a .py, .ipynb or .zip file, or a folder, for each student.", metavar="FOLDER")
     ],
     key: Annotated[
-        str | None, option("Tasks, points, hidden sizes and seed, roster. [default: none]", metavar="KEY.toml")
+        str | None,
+        option("Answer key: tasks, points, hidden sizes, seed and roster. [default: none]", metavar="KEY.toml"),
     ] = None,
     out: Annotated[
         str | None,
-        option("Write grades, feedback and Gradescope's files; go on from there. [default: off]", metavar="DIR"),
+        option(
+            "Write grades, feedback and Gradescope's files here; a second run resumes. [default: off]", metavar="DIR"
+        ),
     ] = None,
     csv: Annotated[str | None, option("Write CSV. [default: off]", "--csv", metavar="FILE")] = None,
     as_json: Annotated[str | None, option("Write JSON. [default: off]", "--json", metavar="FILE")] = None,
     html: Annotated[str | None, option("Write a page. [default: off]", "--html", metavar="FILE")] = None,
-    seconds: Annotated[float, option("Time for each task of a submission.", "--time", metavar="SECONDS")] = 10.0,
+    seconds: Annotated[float, option("Time limit for each task of a submission.", "--time", metavar="SECONDS")] = 10.0,
     again: Annotated[
-        bool, option("Check everything again, not only what has changed. [default: off]", "--again")
+        bool, option("Check every submission again, not only those that changed. [default: off]", "--again")
     ] = False,
     one: Annotated[bool, option("FOLDER is one submission. [default: off]", "--one")] = False,
-    workers: Annotated[int | None, option("Submissions checked at a time. [default: one for each processor]")] = None,
+    workers: Annotated[
+        int | None, option("Number of submissions checked in parallel. [default: one per processor]")
+    ] = None,
     unprotected: Annotated[
-        bool, option("Run even where a layer of protection is missing. [default: off]", "--unprotected")
+        bool, option("Run even if this system lacks a layer of the sandbox. [default: off]", "--unprotected")
     ] = False,
 ) -> None:
     """Check the submissions of a class, each in a sandbox.

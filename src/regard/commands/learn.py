@@ -38,15 +38,17 @@ class LearnGroup(RegardGroup):
 learn = typer.Typer(
     cls=LearnGroup,
     help="Learn attention by exercises that are checked when you save.\n\n"
-    "Without a command, it goes on where you stopped, as watch does. The first time: regard learn start",
+    "Without a command it continues where you stopped, like watch. The first time: regard learn start",
 )
 
 CourseOption = Annotated[
     str | None,
-    option("A course of your own. [default: the one that was started, or ours]", "--course", metavar="FOLDER"),
+    option(
+        "Folder of a course of your own. [default: the course that was started, or ours]", "--course", metavar="FOLDER"
+    ),
 ]
 NameArgument = Annotated[
-    str | None, argument("Name or number of an exercise. [default: the first that is not done]", metavar="[NAME]")
+    str | None, argument("Name or number of an exercise. [default: the first that is not done]", metavar="NAME")
 ]
 OneName = Annotated[str, argument("Name or number of an exercise.", metavar="NAME", show_default=False)]
 
@@ -55,11 +57,11 @@ OneName = Annotated[str, argument("Name or number of an exercise.", metavar="NAM
 def start(
     folder: Annotated[
         str | None,
-        argument("Where your files go; it is made if needed. [default: attention-course]", metavar="[FOLDER]"),
+        argument("Folder for your files; created if needed. [default: attention-course]", metavar="FOLDER"),
     ] = None,
     course: CourseOption = None,
 ) -> None:
-    """Write the exercises into a folder of yours. Files that exist are left as they are."""
+    """Write the exercises into a folder. Existing files are kept."""
     from regard.school.course.learner import default_folder, start_folder
     from regard.school.drawing.lessons import shown_path
 
@@ -118,7 +120,7 @@ def hint(name: NameArgument = None, course: CourseOption = None) -> None:
 
 @learn.command("list", cls=RegardCommand)
 def list_lessons(course: CourseOption = None) -> None:
-    """List the exercises, with what is done."""
+    """List the exercises, and which are done."""
     from regard.school.drawing.lessons import colored, lesson_list
 
     typer.echo(f"\n{colored(lesson_list(_folder(course), terminal_width()))}\n", file=styled(sys.stdout))
@@ -126,9 +128,11 @@ def list_lessons(course: CourseOption = None) -> None:
 
 @learn.command(cls=RegardCommand)
 def reset(
-    name: OneName, yes: Annotated[bool, option("Do not ask.", "--yes", "-y")] = False, course: CourseOption = None
+    name: OneName,
+    yes: Annotated[bool, option("Do not ask for confirmation.", "--yes", "-y")] = False,
+    course: CourseOption = None,
 ) -> None:
-    """Write an exercise's file anew. The old one is kept, under another name."""
+    """Restore the original file of an exercise. Your file is kept under another name."""
     from regard.school.drawing.lessons import shown_path
 
     folder = _folder(course)
@@ -145,15 +149,15 @@ def reset(
 def status(
     as_json: Annotated[bool, option("Print a certificate of progress, as JSON.", "--json")] = False,
     verify: Annotated[
-        str | None, option("Check a certificate, and run its answers again. [default: off]", metavar="FILE")
+        str | None, option("Verify a certificate by running its answers again. [default: off]", metavar="FILE")
     ] = None,
     answers: Annotated[
-        str | None, option("With --verify: where the learner's files are. [default: here]", metavar="FOLDER")
+        str | None, option("With --verify: folder of the learner's files. [default: here]", metavar="FOLDER")
     ] = None,
     unprotected: Annotated[bool, option("With --verify: run answers outside of the sandbox.", "--unprotected")] = False,
     course: CourseOption = None,
 ) -> None:
-    """Show how far you are.
+    """Show your progress.
 
     With --verify, exit status: 0 everything that the certificate calls done and that can run is right, 1 it is not.
     """
@@ -176,12 +180,12 @@ def status(
 @learn.command(cls=RegardCommand)
 def verify(
     folders: Annotated[
-        list[str] | None, argument("A course, or exercises alone. [default: our course]", metavar="[FOLDER]...")
+        list[str] | None, argument("Courses, or single exercises. [default: our course]", metavar="FOLDER")
     ] = None,
 ) -> None:
-    """For authors: check that exercises fail unsolved, solutions pass, wrong answers get their names.
+    """For authors: check the exercises of a course.
 
-    Exit status: 0 nothing is wrong with it, 1 something is.
+    An unsolved exercise must fail, its solution must pass, and a wrong answer must get the right name. Exit status: 0 all is well, 1 something is wrong.
     """
     from regard.commands.learning.verifying import verify_folders
     from regard.school.course.courses import OWN_COURSE
@@ -191,7 +195,10 @@ def verify(
 
 @learn.command(cls=RegardCommand)
 def review(course: CourseOption = None) -> None:
-    """Do again what you have done 1, 3, 7 and 21 days ago, with fresh numbers."""
+    """Repeat exercises with new numbers.
+
+    Each comes back 1, 3, 7 and 21 days after it was done.
+    """
     from regard.school.course.review import next_date, note_reviews, start_review
 
     folder = _folder(course)
@@ -210,15 +217,19 @@ def review(course: CourseOption = None) -> None:
 
 @learn.command("class", cls=RegardCommand)
 def learners_of_a_class(
-    folder: Annotated[str, argument("A folder that holds one for each student.", metavar="FOLDER", show_default=False)],
+    folder: Annotated[str, argument("Folder with a folder for each student.", metavar="FOLDER", show_default=False)],
     output: Annotated[
-        str | None, option("Write .csv, .html or .json. [default: a table here]", "-o", "--output", metavar="FILE")
+        str | None,
+        option("File to write: .csv, .html or .json. [default: print a table]", "-o", "--output", metavar="FILE"),
     ] = None,
-    no_run: Annotated[bool, option("Do not run the answers that students work on now.", "--no-run")] = False,
+    no_run: Annotated[bool, option("Do not run the unfinished answers of students.", "--no-run")] = False,
     unprotected: Annotated[bool, option("Run answers outside of the sandbox.", "--unprotected")] = False,
     course: CourseOption = None,
 ) -> None:
-    """For teachers: show where everybody is, and which mistakes are common."""
+    """For teachers: show the progress of a class.
+
+    Also shows which mistakes are common.
+    """
     from regard.commands.learning.class_table import show_class
 
     if no_run and unprotected:
@@ -229,7 +240,7 @@ def learners_of_a_class(
 @learn.command(cls=RegardCommand)
 def solution(
     name: OneName,
-    give_up: Annotated[bool, option("Show it before the exercise is done; that is noted.", "--give-up")] = False,
+    give_up: Annotated[bool, option("Show it before the exercise is done. This is recorded.", "--give-up")] = False,
     course: CourseOption = None,
 ) -> None:
     """Show the solution of an exercise that is done."""

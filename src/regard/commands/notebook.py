@@ -16,8 +16,10 @@ _NEEDED = {"jupyterlab": "JupyterLab", "matplotlib": "matplotlib"}  # to open on
 
 
 def notebook(
-    name: Annotated[str | None, argument("Number or name of a notebook. [default: list all of them]")] = None,
-    folder: Annotated[Path, argument("Where to copy it.", show_default="here")] = Path(),
+    name: Annotated[
+        str | None, argument("Number or name of a notebook. [default: list all of them]", metavar="NAME")
+    ] = None,
+    folder: Annotated[Path, argument("Folder to copy it to.", show_default="here", metavar="FOLDER")] = Path(),
 ) -> None:
     """List the notebooks, or copy one out to run and change it."""
     files = sorted(FOLDER.glob("*.ipynb"))

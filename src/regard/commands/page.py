@@ -19,24 +19,26 @@ def page(
     head: options.Head = None,
     layer: Annotated[str | None, option("Show a head of this layer, by number or name. [default: all layers]")] = None,
     token: Annotated[
-        str | None, option("Begin with this token, in the head where it looks most: sat, or the@4. [default: off]")
+        str | None,
+        option("Open the page at this token, in the head where it looks most: sat, or the@4. [default: off]"),
     ] = None,
     steps: options.Steps = None,
     exact: options.Exact = None,
     effect: options.Effect = False,
     ladder: Annotated[
-        bool, option("The four layers of the ladder in place of a model. [default: off]", "--ladder")
+        bool, option("Show the four layers of the ladder instead of a model. [default: off]", "--ladder")
     ] = False,
     live: Annotated[
         bool,
-        option("The page runs the model itself: type in it, cut heads. [default: off]", "--live"),
+        option("Put the model into the page: type other texts there, cut heads. [default: off]", "--live"),
     ] = False,
     max_tokens: options.MaxTokens = None,
     device: options.Device = "cpu",
 ) -> None:
     """Write a page of what every head does with a text.
 
-    It is one file that opens offline. With -o head.svg, a figure of one head; of one token, with --token.
+    The page is one file that opens offline. With -o head.svg it is a figure of one head instead, or of one
+    token with --token.
     """
     place = read_head(head, layer)
     check_max_tokens(max_tokens)

@@ -19,7 +19,7 @@ def play(
     max_tokens: options.MaxTokens = None,
     device: options.Device = "cpu",
 ) -> None:
-    """Write an animation (SVG) of a head that reads a text word by word.
+    """Write an animation of a head that reads a text word by word.
 
     The file opens in any browser, and stands still where the system is set to reduce motion.
     """

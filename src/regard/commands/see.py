@@ -42,7 +42,7 @@ def see(
 ) -> Any:
     """Show what every head of a model does with a text.
 
-    As a page: regard page. Two texts, models or heads, or a head cut: regard compare.
+    To write a page: regard page. To compare texts, models or heads, or to cut a head: regard compare.
     """
     place = read_head(head, layer)
     _check_views({"--token": token, "--step": step, "--all": every or None, "--json": as_json or None}, head)

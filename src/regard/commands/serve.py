@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 def serve(
     model: Annotated[list[str] | None, option(f"{HUB}. May be repeated. [default: tiny, in the package]")] = None,
     port: Annotated[int, option("Port. 0 takes a free one.")] = 8765,
-    host: Annotated[str, option("Address to listen on. Others than 127.0.0.1 let other computers in.")] = "127.0.0.1",
+    host: Annotated[
+        str, option("Address to listen on. Any other than 127.0.0.1 lets other computers connect.")
+    ] = "127.0.0.1",
     opens: options.Open = False,
     max_tokens: Annotated[int, option("Refuse texts with more tokens.")] = 512,
     device: options.Device = "cpu",

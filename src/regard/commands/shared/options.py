@@ -32,25 +32,24 @@ def check_model(name: str) -> str:
 
 
 Text = Annotated[
-    str | None, argument("A sentence, a file, or - for standard input. [default: one that repeats itself]")
+    str | None,
+    argument(
+        "A sentence, a file, or - for standard input. [default: a text that says one thing twice]", metavar="TEXT"
+    ),
 ]
 Model = Annotated[str, option(f"{HUB}; tiny is in the package.", callback=check_model)]
 Head = Annotated[str | None, option("Show this head: 4.3, or 3 with --layer 4. [default: the clearest role]")]
-To = Annotated[str, option("What a cut head hands over: 0, or mean, its mean over the text.")]
-All = Annotated[bool, option("List every head, not only the first. [default: off]", "--all")]
+To = Annotated[str, option("Replace the output of a cut head with 0, or with its mean over the text (mean).")]
+All = Annotated[bool, option("List all heads. [default: the first few]", "--all")]
 Json = Annotated[bool, option("Print all numbers as JSON. [default: off]", "--json")]
-Open = Annotated[bool, option("Open the page in a browser. [default: off]", "--open")]
+Open = Annotated[bool, option("Open the file in a browser. [default: off]", "--open")]
 MaxTokens = Annotated[int | None, option("Read at most this many tokens of each text. [default: all]")]
 Device = Annotated[str, option("Device: cpu, cuda, …")]
 
 # What a page holds.
-Steps = Annotated[
-    str | None, option("Layers whose steps are in the page: 1,4 or all. [default: the layer of the head]")
-]
-Exact = Annotated[
-    str | None, option("Heads of a long text whose every weight is in the page: 4.3,0.2. [default: none]")
-]
-Effect = Annotated[bool, option("Shade the heads of the page by what their absence costs. [default: off]", "--effect")]
+Steps = Annotated[str | None, option("Layers to include step by step: 1,4 or all. [default: the layer of the head]")]
+Exact = Annotated[str | None, option("Heads to include with all weights, for a long text: 4.3,0.2. [default: none]")]
+Effect = Annotated[bool, option("Shade heads by how much the loss grows without them. [default: off]", "--effect")]
 
 
 def command_line(command: str, *texts: str | None, model: str = TINY, max_tokens: int | None = None) -> str:

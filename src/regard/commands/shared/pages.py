@@ -17,6 +17,7 @@ FOLDER = next(
 )
 INDEX, GLOSSARY, MAP = "README", "words", "homework"  # the map names every topic, and explains none
 _FENCE = re.compile(r"^```", re.MULTILINE)
+_ROW = re.compile(r"^\| (\S[^|]*) \| (.*) \| \[.*\]\((\w+)\.md#?(.*)\) \|$", re.MULTILINE)  # of the glossary
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 
 
@@ -26,6 +27,16 @@ class Section(NamedTuple):
     page: str  # without .md
     heading: str
     text: str  # with the heading
+
+    @property
+    def anchor(self) -> str:
+        """What a link to it ends with; of the first section of a page nothing.
+
+        >>> Section("questions", "Why divide by √head_dim?", "").anchor
+        'why-divide-by-head_dim'
+        """
+        words = re.sub(r"[^\w\- ]", "", plain(self.heading).lower())
+        return "" if self.text.startswith("# ") else words.replace(" ", "-")
 
     def score(self, words: Sequence[str]) -> int:
         """How much a section is about these words: by its heading, by the first cells of its tables, by how often."""
@@ -70,14 +81,17 @@ def sections(name: str, text: str) -> Iterator[Section]:
 def find(words: Sequence[str]) -> list[Section]:
     """The sections about these words, best first; where the first word is a page, only its own.
 
-    A ValueError names near words if there is none.
+    Where the glossary has the words, the section that it names is first. A ValueError names near words if no section
+    says them.
     """
     known = pages()
     first, *others = words
     inside = {first: known[first]} if others and first in known else known
     asked = comparable(" ".join(others if inside is not known else words)).split()
     every = [one for name, text in inside.items() if name != GLOSSARY for one in sections(name, text)]
-    scored = sorted(((one.score(asked), one) for one in every), key=lambda one: -one[0])
+    named = _glossary(words)[2:] if inside is known else ()
+    scored = [(one.score(asked) + 800 * ((one.page, one.anchor) == named), one) for one in every]
+    scored.sort(key=lambda one: -one[0])
     if not asked or not scored[0][0]:
         where = f"the page {first} does not say" if inside is not known else "no page says"
         typed = " ".join(words if inside is known else others)
@@ -87,9 +101,7 @@ def find(words: Sequence[str]) -> list[Section]:
 
 def meaning(words: Sequence[str]) -> str:
     """What the glossary says about a word; "" if it is not there."""
-    asked = comparable(" ".join(words))
-    rows = re.findall(r"^\| (\S[^|]*) \| (.*) \| \[.*\|$", pages()[GLOSSARY], re.MULTILINE)
-    return next((f"{word}: {text}" for word, text in rows if comparable(word) in (asked, asked.removesuffix("s"))), "")
+    return ": ".join(_glossary(words)[:2])
 
 
 def comparable(text: str) -> str:
@@ -104,6 +116,13 @@ def plain(text: str) -> str:
     'What explain says, here'
     """
     return re.sub(r"[`*]", "", _LINK.sub(r"\1", text))
+
+
+def _glossary(words: Sequence[str]) -> tuple[str, ...]:
+    """The row of the glossary: word, meaning, page and anchor; nothing if it is not there."""
+    asked = comparable(" ".join(words))
+    rows: list[tuple[str, ...]] = _ROW.findall(pages()[GLOSSARY])
+    return next((row for row in rows if comparable(row[0]) in (asked, asked.removesuffix("s"))), ())
 
 
 def _headings(text: str) -> Iterator[tuple[int, int, str]]:

@@ -13,7 +13,7 @@ def new_spelling(option: str, typed: Sequence[str]) -> str | None:
     """What to type instead of `regard see` with these words, where this option has gone to another command.
 
     >>> new_spelling("-o", ["The cat", "-o", "page.html", "--all"])
-    "-o is an option of regard page now: regard page 'The cat' -o page.html"
+    "-o is an option of regard page: regard page 'The cat' -o page.html"
     >>> new_spelling("--against", ["The cat", "--against=The dog"])
     "--against is now: regard compare 'The cat' 'The dog'"
     """
@@ -23,7 +23,7 @@ def new_spelling(option: str, typed: Sequence[str]) -> str | None:
     if options.keys() & {"-o", "--output"}:
         options = {name: value for name, value in options.items() if name not in _TERMINAL}
     if not options.keys() & _COMPARE:
-        return f"{option} is an option of regard page now: {_command('page', texts, list(options.items()))}"
+        return f"{option} is an option of regard page: {_command('page', texts, list(options.items()))}"
     words = []
     if "--against" in options:
         texts = [*(texts or ["TEXT"]), options.pop("--against")]
@@ -33,7 +33,7 @@ def new_spelling(option: str, typed: Sequence[str]) -> str | None:
         options["--head"] = f"{options.pop('--layer')}.{options['--head'].rpartition('.')[2]}"
     if "--against-head" in options:
         words += [("--head", options.pop("--head", "HEAD")), ("--head", options.pop("--against-head"))]
-    moved = "is an option of regard compare now" if option in ("--cut", "--to") else "is now"
+    moved = "is an option of regard compare" if option in ("--cut", "--to") else "is now"
     return f"{option} {moved}: {_command('compare', texts, [*words, *options.items()])}"
 
 

@@ -38,6 +38,11 @@ NO_UTF8 = "the locale of this terminal is not UTF-8; set one: export LC_ALL=C.UT
 class _PlainHelp:
     """Help in plain tables: <int>, [default: 50]."""
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """FOLDER, where typer writes {FOLDER}."""
+        pieces: list[str] = super().collect_usage_pieces(ctx)  # type: ignore[misc]
+        return [re.sub(r"^\{(.*)\}", r"\1", piece) for piece in pieces]
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the tables of arguments, options and commands."""
         write = formatter.write_dl
@@ -84,7 +89,13 @@ def _plain(names: str, text: str) -> tuple[str, str]:
     ('--heads <int>', 'Number of heads. [default: 12]')
     >>> _plain("--stop <list[str]>", "May be repeated.  [default: (none)]")
     ('--stop <str>', 'May be repeated. [default: none]')
+    >>> _plain("[WORD]... <list[str]>", "A word.")
+    ('WORD...', 'A word.')
+    >>> _plain("FILE[:NAME] <str>", "A file.")
+    ('FILE[:NAME]', 'A file.')
     """
+    if not names.startswith("-"):
+        names = re.sub(r"^\[(\w+)\]", r"\1", re.sub(r" <[^<>]+>$", "", names))
     names = re.sub(r"<list\[(\w+)\]>|<(\w+) range>", lambda match: f"<{match[1] or match[2]}>", names)
     text = re.sub(r"\s*\[default: \((.*)\)\]$", r" [default: \1]", re.sub(r"\s*\[x>=\d+\]$", "", text))
     return names, re.sub(r"  +(?=\[(?:default: |required))", " ", text)
