@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from readme import LONGEST_OUTPUT, blocks, commands, run_at_a_prompt, run_python, shortened, table_commands
+from readme import LONGEST_OUTPUT, blocks, commands, inline_commands, run_at_a_prompt, run_python, shortened
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -47,7 +47,7 @@ def test_the_first_screen_has_three_doors_and_the_page_is_short():
 
 
 def test_every_file_that_a_command_names_is_in_the_repository():
-    named = [word for command in [*commands(README), *table_commands(README)] for word in command.split()]
+    named = [word for command in [*commands(README), *inline_commands(README)] for word in command.split()]
     files = [word for word in named if word.startswith(("examples/", "docs/"))]
     assert files
     assert all(list(ROOT.glob(file)) for file in files)
@@ -75,6 +75,11 @@ def test_commands_are_read_from_blocks_without_a_language_and_without_comments()
 def test_every_kind_of_command_is_found_in_the_readme():
     kinds = {" ".join(command.split()[:2]) for command in commands(README)}
     assert kinds >= {"regard trace", "regard see", "regard generate", "regard train", "torchrun --standalone"}
+
+
+def test_commands_in_sentences_are_found_and_patterns_are_not():
+    assert {"regard card", "regard docs softmax", "regard grade examples/submissions"} <= set(inline_commands(README))
+    assert inline_commands("`regard see FILE --model MODEL`, `regard.adopt`\n```\n`regard see`\n```\n") == []
 
 
 def test_training_and_generation_are_cut_short_and_many_processes_become_two():

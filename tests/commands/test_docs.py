@@ -42,8 +42,27 @@ def test_without_a_word_every_page_is_listed_with_what_it_answers():
         (["watch", "roles"], "Roles"),
         (["watch"], "Watch: what every head does"),
         (["watch.md"], "Watch: what every head does"),
+        (["docs/watch.md"], "Watch: what every head does"),
+        (["value"], "What is each weight matrix for?"),
+        (["sink"], "Statistics"),
+        (["checklist"], "The final checklist"),
+        (["mnemonic"], "The six steps: PSTACP"),
     ],
-    ids=["a unit", "a plural", "a function", "a heading", "two words", "on one page", "a page", "a file"],
+    ids=[
+        "a unit",
+        "a plural",
+        "a function",
+        "a heading",
+        "two words",
+        "on one page",
+        "a page",
+        "a file",
+        "a link",
+        "where the glossary leads",
+        "one of many",
+        "a list",
+        "a mnemonic",
+    ],
 )
 def test_a_word_shows_its_meaning_and_the_section_about_it(words, shown):
     result = docs(*words)

@@ -29,6 +29,18 @@ def test_a_number_or_a_name_copies_a_notebook_out(name, tmp_path):
     assert "jupyter lab" in result.output
 
 
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        (("jupyterlab", "matplotlib"), "  JupyterLab and matplotlib: not installed here; pip install"),
+        (("matplotlib",), "  matplotlib: not installed here; pip install"),
+    ],
+)
+def test_what_a_notebook_needs_and_is_missing_is_named(missing, said, tmp_path, monkeypatch):
+    monkeypatch.setattr("regard.commands.notebook.find_spec", lambda name: None if name in missing else name)
+    assert said in run("1", str(tmp_path)).output
+
+
 def test_a_notebook_that_somebody_has_worked_in_is_not_overwritten(tmp_path):
     (tmp_path / "1-ladder.ipynb").write_text("my work")
     with pytest.raises(ValueError, match="exists already, and may hold your work"):

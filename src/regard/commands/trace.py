@@ -19,7 +19,8 @@ _LONGEST = 30  # characters of a sentence that is repeated in the next command
 
 def trace(
     text: Annotated[
-        str | None, argument("Sentence for the trained model in the package. Without one: the worked example.")
+        str | None,
+        argument("Sentence for the trained model in the package. [default: the worked example]", metavar="TEXT"),
     ] = None,
     head: Annotated[
         str | None, option("Head to show, with a sentence: 4.3, or 3 with --layer 4. [default: the clearest role]")

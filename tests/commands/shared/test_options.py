@@ -1,10 +1,14 @@
 """Options that commands share."""
 
+import subprocess
+import sys
+
 import pytest
 
 from regard.commands.shared.options import (
     blamed_on,
     check_max_tokens,
+    check_model,
     command_line,
     read_head,
     read_heads,
@@ -70,3 +74,29 @@ def test_a_head_that_cannot_be_is_refused(head, layer, message):
 def test_an_error_is_blamed_on_the_option_that_asked_for_it():
     with pytest.raises(ValueError, match=r"^--cut 0\.9: head 9 does not exist$"), blamed_on("--cut 0.9"):
         raise ValueError("head 9 does not exist")
+
+
+WITH_MODELS = ("see", "page", "poster", "play", "compare", "effect", "serve", "generate", "train")
+
+
+def test_a_model_directory_that_is_missing_is_said_by_every_command_before_torch_is_loaded(tmp_path):
+    more = {"train": [str(tmp_path / "a.txt"), "--out", str(tmp_path)], "play": [], "poster": ["-o", "poster.svg"]}
+    (tmp_path / "a.txt").write_text("a")
+    lines = [["regard", command, *more.get(command, []), "--model", "runs/no/model"] for command in WITH_MODELS]
+    code = f"""
+import sys
+from regard.cli import _run
+for sys.argv in {lines!r}:
+    assert _run() == 2
+    assert "torch" not in sys.modules, sys.argv
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    said = "regard: --model runs/no/model: there is no directory runs/no/model; look for a mistake in its name"
+    assert result.stderr.splitlines() == [said] * len(WITH_MODELS)
+
+
+def test_a_model_that_exists_and_a_name_on_the_hub_are_taken(tmp_path):
+    assert [check_model(name) for name in (str(tmp_path), "tiny", "openai-community/gpt2")][1:] == [
+        "tiny",
+        "openai-community/gpt2",
+    ]

@@ -1,9 +1,12 @@
 """A wrong command line in the words of regard, whatever the version of typer says."""
 
+import re
 from types import SimpleNamespace
 
 import pytest
+from typer.testing import CliRunner
 
+from regard.cli import app
 from regard.commands.terminal.usage import explain_usage, read_argument, typed_value
 
 
@@ -70,3 +73,9 @@ def test_bytes_that_python_could_not_decode_are_read_as_utf_8():
         ValueError, match=r"^caf\? is not UTF-8 text; type it where the locale is UTF-8, or give a file$"
     ):
         read_argument("caf\udce9")
+
+
+@pytest.mark.parametrize("command", [command.name or command.callback.__name__ for command in app.registered_commands])
+def test_usage_names_arguments_without_nested_brackets(command):
+    usage = CliRunner().invoke(app, [command, "--help"]).output.splitlines()[0]
+    assert re.fullmatch(rf"Usage: .*{command} \[OPTIONS\](?: \[?[A-Z]+(?:\[:NAME\])?\]?(?:\.\.\.)?)*", usage), usage
