@@ -120,3 +120,15 @@ def test_a_widget_that_fails_leaves_the_table_and_a_line_that_says_why(kernel):
 def test_marimo_gets_the_widget_without_a_kernel_of_ipython(kernel, monkeypatch):
     monkeypatch.delitem(sys.modules, "IPython")
     assert isinstance(Shown()._display_(), SomeWidget)
+
+
+def test_a_verdict_is_drawn_without_loading_figures_and_pages():
+    code = """
+import sys
+from regard.school.check.verdict import Verdict
+from regard.support.drawing import as_text
+print(as_text(Verdict("Mine", "attention")).strip())
+print([name for name in sys.modules if name.startswith(("regard.show.figures", "regard.show.page"))])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "✓ Mine is right: attention\n[]\n"

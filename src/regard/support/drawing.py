@@ -14,7 +14,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-# Modules that register drawing functions; the school draws its own results.
+# Modules that register drawing functions. The school draws its own results, and loads no figures and pages for them.
 _DRAWINGS = ("regard.show.drawings", "regard.school.drawing.verdicts")
 
 
@@ -50,7 +50,8 @@ def as_figure(thing: Any, **options: Any) -> Any:
 
 def _registered(draw: Any, thing: object) -> Callable[..., Any]:
     """The function for this type, after importing the modules that register one."""
-    for name in _DRAWINGS:
+    in_school = type(thing).__module__.startswith("regard.school.")
+    for name in reversed(_DRAWINGS) if in_school else _DRAWINGS:
         import_module(name)
         function: Callable[..., Any] = draw.dispatch(type(thing))
         if function is not draw.dispatch(object):
