@@ -13,6 +13,7 @@ from inspect import Parameter, Signature
 from typing import Annotated, Any, Literal
 
 from regard.commands.shared.options import TINY, Model, argument, option
+from regard.commands.terminal.progress import said_after_a_second
 from regard.commands.terminal.usage import option_parameter
 from regard.gpt.generate.options import GenerateOptions, SamplingOptions
 from regard.gpt.option_table import flags_of
@@ -29,9 +30,9 @@ def generate(prompt: str = "", model: str = TINY, device: str | None = None, **f
     options = {spec.name: spec.default for spec in _FLAGS} | flags
     samples, first = options.pop("samples"), options["seed"]
     _check_sampling(samples, options)
-    from regard.commands.shared.models import load_gpt
+    with said_after_a_second("loading the model"), named_as_flags("device"):
+        from regard.commands.shared.models import load_gpt
 
-    with named_as_flags("device"):
         loaded = load_gpt(model, device)
     first = random.randrange(2**31) if first is None else first  # chosen here so that it can be printed
     options["top_k"] = _TOP_K if options["top_k"] is None else options["top_k"] or None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from regard.commands.shared.options import TINY, argument, option, read_head, refuse
 from regard.commands.shared.runs import open_texts, step_of_head, watch_text
+from regard.commands.terminal.progress import said_after_a_second
 from regard.show.terminal.table import terminal_width, wrapped
 
 if TYPE_CHECKING:
@@ -63,9 +64,10 @@ def trace(
 def _print_shapes(tokens: int, d_model: int, heads: int, kv_heads: int | None, batch: int, causal: bool) -> None:
     _check_divisible("--d-model", d_model, "--heads", heads)
     _check_divisible("--heads", heads, "--kv-heads", kv_heads or heads)
-    import torch
+    with said_after_a_second("loading torch"):
+        import torch
 
-    import regard
+        import regard
 
     # On the meta device tensors have shapes and no values, so any size is free.
     with torch.device("meta"):
@@ -95,9 +97,10 @@ def _check_divisible(width_flag: str, width: int, count_flag: str, count: int) -
 
 
 def _print_ladder(step: str, everything: bool) -> None:
-    import regard
-    from regard import ladder
-    from regard.commands.ladder_page import trainable_rungs
+    with said_after_a_second("loading torch"):
+        import regard
+        from regard import ladder
+        from regard.commands.ladder_page import trainable_rungs
 
     with regard.trace() as first:
         ladder.simplified_attention(ladder.VECTORS)
@@ -157,7 +160,8 @@ def _print_sentence(text: str, layer: int | None, head: str | None, name: str, e
     chosen = None if place is None else int(place), which
     if not text.strip():
         raise ValueError('the sentence is empty; try: regard trace "The cat sat on the mat"')
-    from regard.commands.shared.models import TextTooLong
+    with said_after_a_second("loading torch"):
+        from regard.commands.shared.models import TextTooLong
 
     try:
         (opened,) = open_texts([TINY], [text], None, "cpu")
