@@ -33,5 +33,16 @@ def test_comments_of_code_that_is_too_wide_are_below_their_line():
     assert "       q = x @ W\n           # (2, 3)  project" in narrow
 
 
+def test_code_that_is_too_wide_can_still_be_pasted():
+    page = "```python\n>>> numbers = sum([1000, 2000, 3000])\n>>> numbers\n6000\n```\n"
+    drawn = draw_markdown(page, 30, colored=False)
+    assert [line.strip() for line in drawn.splitlines() if line.strip()] == [
+        ">>> numbers = sum([1000,",
+        "...     2000, 3000])",
+        ">>> numbers",
+        "6000",
+    ]
+
+
 def test_in_a_terminal_headings_are_bold():
     assert "\x1b[1mA page\x1b[0m" in draw_markdown(PAGE, 40, colored=True)

@@ -61,13 +61,30 @@ def _without_links(text: str) -> str:
 def fit_code(block: str, width: int) -> str:
     """A block of code with its comments below their lines, if any line is too long with its comment.
 
-    >>> print(fit_code("q = x @ W      # (2, 3)   project", 20))
+    >>> print(fit_code("q = x @ W      # (2, 3)   project", 21))
     q = x @ W
         # (2, 3)  project
     """
-    if all(len(line) <= width or "  #" not in line for line in block.splitlines()):
-        return block
-    return re.sub(r"^( *)(\S.*?) {2,}(#.*)$", _below, block, flags=re.MULTILINE)
+    if any(len(line) > width and "  #" in line for line in block.splitlines()):
+        block = re.sub(r"^( *)(\S.*?) {2,}(#.*)$", _below, block, flags=re.MULTILINE)
+    return "".join(_broken(line, width) for line in block.splitlines(keepends=True))
+
+
+def _broken(line: str, width: int) -> str:
+    r"""A line of code that is too long, broken at a space and continued further right, after `...` at a prompt.
+
+    >>> _broken(">>> layer(x, mask)", 13), _broken("  # a comment", 9)
+    ('>>> layer(x,\n...     mask)', '  # a\n  # comment')
+    """
+    if len(line.rstrip("\n")) <= width:
+        return line
+    prompt = re.match(r"(?:>>> |\.\.\. )? *(?:# *)?", line)
+    assert prompt is not None  # it matches everything
+    at = line.rfind(" ", len(prompt[0]), width + 1)
+    if at < 0 or line.startswith("```"):
+        return line
+    start = prompt[0].replace(">>>", "...") + "    " * ("#" not in prompt[0])
+    return f"{line[:at].rstrip()}\n{_broken(start + line[at + 1 :], width)}"
 
 
 def _below(line: re.Match[str]) -> str:
