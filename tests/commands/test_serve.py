@@ -156,7 +156,7 @@ def test_the_browser_is_opened_on_request(monkeypatch):
     [
         (["--port", "70000"], r"--port 70000 must be between 0 and 65535; 0 takes a free one"),
         (["--max-tokens", "0"], r"--max-tokens 0 must be at least 1"),
-        (["--port", "0", "--model", "./nowhere"], r"there is no directory \./nowhere"),
+        (["--port", "0", "--model", "./nowhere"], r"--model \./nowhere: there is no directory \./nowhere"),
     ],
 )
 def test_a_mistake_is_one_line(arguments, message):

@@ -62,7 +62,7 @@ def compare(
 
     Give what differs twice: two texts, --model twice or --head twice; or cut heads with --cut.
     """
-    models = [check_model(one) for one in model or [TINY]]
+    models = list(map(check_model, model or [TINY]))
     heads = read_heads("--head", ",".join(head)) or [] if head else []
     cuts = read_heads("--cut", cut) or []
     kind = _check_kinds(text, other, models, heads, cut, to)

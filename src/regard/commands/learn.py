@@ -185,7 +185,8 @@ def verify(
 ) -> None:
     """For authors: check the exercises of a course.
 
-    An unsolved exercise must fail, its solution must pass, and a wrong answer must get the right name. Exit status: 0 all is well, 1 something is wrong.
+    An unsolved exercise must fail, its solution must pass, and a wrong answer must get the right name.
+    Exit status: 0 all is well, 1 something is wrong.
     """
     from regard.commands.learning.verifying import verify_folders
     from regard.school.course.courses import OWN_COURSE
