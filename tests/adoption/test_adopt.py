@@ -27,6 +27,8 @@ def test_a_class_is_not_an_instance():
         adopt(Easy)
     with pytest.raises(ValueError, match="adopt\\(\\) takes a module or a state dict, not int"):
         adopt(7)
+    with pytest.raises(ValueError, match=r"not str; of a file, pass safetensors\.torch\.load_file\(…\)"):
+        adopt("layer.safetensors")
 
 
 def test_half_precision_that_overflowed_at_minus_1e9_runs_after_adoption():

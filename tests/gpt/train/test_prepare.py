@@ -53,7 +53,9 @@ def test_the_seed_decides_the_initial_weights(files, tmp_path, tokenizer):
 
 def test_a_run_keeps_its_tokenizer_until_it_starts_over(files, tmp_path, capsys):
     first, _ = prepared(files, tmp_path / "run")
-    assert "no tokenizer given: training one of 4,096 tokens on the data" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "no tokenizer given: training one of 4,096 tokens on the data" in said
+    assert "tokens.bin written: the texts as token ids" in said
     files[0].write_text("something else entirely " * 99)
     again, _ = prepared(files, tmp_path / "run")
     assert again.tokenizer == first.tokenizer
