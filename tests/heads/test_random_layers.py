@@ -271,6 +271,22 @@ def test_some_heads_of_a_module_at_a_time_are_marked_or_joined_in_their_order(gr
         assert all(layer.marks == ("heads assumed: 2 of the 4 heads that its module has",) for layer in seen)
 
 
+@pytest.mark.parametrize("texts", [1, 2, 3])
+@pytest.mark.parametrize("declared", [True, False])
+@torch.no_grad()
+def test_groups_of_several_sizes_are_one_layer_or_marked(declared, texts):
+    model = Written(lambda layer, x: in_groups(layer, x, (slice(0, 1), slice(1, 2), slice(2, 4))))
+    model.num_heads, x = 4 if declared else None, torch.randn(texts, 7, 16)
+    with regard.watch(model) as seen:
+        model(x)
+    q, k = (model.heads(one(x)) for one in (model.q, model.k))
+    if declared:
+        said = "heads assumed: {} of the 4 heads that its module has"
+        assert sorted(layer.marks for layer in seen) == [(said.format(n),) for n in (1, 1, 2)]
+    else:
+        torch.testing.assert_close(seen[0].weights(), (q @ k.mT / 2).softmax(-1))
+
+
 ONE_AXIS = {
     "queries of all heads": lambda layer, x: F.scaled_dot_product_attention(
         layer.q(x).view(2, 28, 4), layer.k(x), layer.v(x)
