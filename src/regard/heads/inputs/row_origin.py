@@ -195,7 +195,7 @@ class RowOrigins:
         return queries._replace(keys=keys)
 
     def _placed(self, queries: RowOrigin, keys: RowOrigin, name: str, args: Args, left: Any, right: Any) -> Asked:
-        """Rows of queries and keys: others, where views brought keys into another order, or texts in place of tokens."""
+        """Rows of queries and keys: others where views reordered the keys, or put texts in the place of tokens."""
         with suppress(RuntimeError, TypeError, ValueError, IndexError):
             if self._places.are_moved(name, args, left, right):
                 keys = self._derived("moved", keys)
