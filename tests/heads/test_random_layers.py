@@ -271,6 +271,32 @@ def test_some_heads_of_a_module_at_a_time_are_marked_or_joined_in_their_order(gr
         assert all(layer.marks == ("heads assumed: 2 of the 4 heads that its module has",) for layer in seen)
 
 
+@pytest.mark.parametrize("texts", [1, 2, 3])
+@pytest.mark.parametrize("declared", [True, False])
+@torch.no_grad()
+def test_groups_of_several_sizes_are_one_layer_or_marked(declared, texts):
+    model = Written(lambda layer, x: in_groups(layer, x, (slice(0, 1), slice(1, 2), slice(2, 4))))
+    model.num_heads, x = 4 if declared else None, torch.randn(texts, 7, 16)
+    with regard.watch(model) as seen:
+        model(x)
+    q, k = (model.heads(one(x)) for one in (model.q, model.k))
+    if len(seen) == 1:
+        torch.testing.assert_close(seen[0].weights(), (q @ k.mT / 2).softmax(-1))
+    else:
+        assert declared
+        assert all(layer.marks == ("heads assumed: 2 of the 4 heads that its module has",) for layer in seen)
+
+
+@torch.no_grad()
+def test_one_head_and_several_of_a_module_are_marked_as_some_of_its_heads():
+    model = Written(lambda layer, x: in_groups(layer, x, (slice(0, 1), slice(1, 4))))
+    with regard.watch(model) as seen:
+        model(torch.randn(2, 7, 16))
+    assert sorted(layer.record.sizes[1] for layer in seen) == [1, 3]
+    assert all(mark.startswith("heads assumed: ") for layer in seen for mark in layer.marks)
+    assert all(layer.marks for layer in seen)
+
+
 ONE_AXIS = {
     "queries of all heads": lambda layer, x: F.scaled_dot_product_attention(
         layer.q(x).view(2, 28, 4), layer.k(x), layer.v(x)

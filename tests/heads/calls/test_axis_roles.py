@@ -41,6 +41,7 @@ SCORES = {
     "(bh)ts": lambda q, k, v: heads(q, 0, 2, 1, 3).reshape(-1, T, D) @ heads(k, 0, 2, 3, 1).reshape(-1, D, T),
     "bths": lambda q, k, v: torch.einsum("bthd,bshd->bths", heads(q, 0, 1, 2, 3), heads(k, 0, 1, 2, 3)),
     "b(th)s": lambda q, k, v: q.view(B, T * H, D) @ k[..., :D].mT,
+    "b(ht)s": lambda q, k, v: heads(q, 0, 2, 1, 3).reshape(B, H * T, D) @ k[..., :D].mT,
 }
 
 

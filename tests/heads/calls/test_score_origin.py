@@ -50,3 +50,13 @@ def test_scores_are_followed_through_what_changes_them_and_end_at_a_projection()
     origins.follow("matmul", (scores, values), {}, context)
     assert origins.of(talking) is not None
     assert origins.of(context) is None
+
+
+def test_parts_of_scores_are_scores_and_so_are_the_largest_of_them():
+    origins, scores = ScoreOrigins(), Q @ K.mT
+    origins.product(Q, K.mT, scores)
+    largest, halves = scores.topk(3, -1), scores.split([1, 4], 2)
+    origins.follow("topk", (scores, 3, -1), {}, largest)
+    origins.follow("split", (scores, [1, 4], 2), {}, halves)
+    assert all(origins.of(t) is not None for t in (largest.values, *halves))
+    assert origins.of(largest.indices) is None

@@ -26,6 +26,7 @@ DIAGONAL = torch.ones(T, S).tril(S - T).bool()
         ((T, S), Given((B, T, E), cached=True, keys=(S,)), None, How.CALL),
         ((T, S), Given((B, T, E), cached=True, keys=(S - 1,)), None, How.UNKNOWN),
         ((T, S), Given((B, T, E), cached=True), None, How.ASSUMED),  # a cache that does not say how long it is
+        ((T, S), Given((B, T, E), cached=True), dense(DIAGONAL.tril(S - T - 1)), How.UNKNOWN),  # and has more room
         ((T, S), Given((B, T, E)), causal(), How.MASK),
         ((T, S), Given((B, T, E)), dense(DIAGONAL), How.MASK),
         ((T, S), Given((B, T, E)), dense(DIAGONAL.flip(0)), How.UNKNOWN),

@@ -83,3 +83,33 @@ def test_indices_of_integers_are_looked_up_without_a_warning():
     with regard.watch(model := Looks(torch.clone, "sdpa")) as seen:
         model(torch.randn(B, T, E))
     assert not seen[0].marks
+
+
+class TokensFirst(nn.Module):
+    """A model of ids (T, B), as in the tutorial of torch, or of (B, T), by its own attention or that of torch.nn."""
+
+    def __init__(self, by_torch, tokens_first):
+        super().__init__()
+        self.by_torch, self.tokens_first, self.words = by_torch, tokens_first, nn.Embedding(30, 12)
+        self.layer = nn.TransformerEncoderLayer(12, 3, 16, dropout=0.0)
+        self.q, self.k = nn.Linear(12, 12), nn.Linear(12, 12)
+
+    def forward(self, ids):
+        x = self.words(ids if self.tokens_first else ids.T)
+        if self.by_torch:
+            return self.layer(x)
+        q, k, v = (one(x).unflatten(-1, (3, 4)).permute(1, 2, 0, 3) for one in (self.q, self.k, self.q))
+        return (q @ k.mT).softmax(-1) @ v
+
+
+@pytest.mark.parametrize("by_torch", [True, False])
+@pytest.mark.parametrize("training", [True, False])
+@torch.no_grad()
+def test_ids_of_as_many_texts_as_tokens_are_not_taken_for_texts_where_they_are_tokens_first(by_torch, training):
+    for tokens_first in (True, False):
+        model = TokensFirst(by_torch, tokens_first).train(training)
+        for _ in range(2):
+            with regard.watch(model) as seen:
+                model(torch.randint(0, 9, (5, 5)))
+            said = ("tokens assumed: the ids are those of this text, as their length is",)
+            assert seen[0].marks == (said if tokens_first else ())

@@ -27,6 +27,17 @@ class ByHand(nn.Module):
         return x + ((q @ k.mT).softmax(-1) @ v).transpose(1, 2).flatten(2)
 
 
+class Projected(ByHand):
+    """The same with a projection of its output."""
+
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(E, E)
+
+    def forward(self, x):
+        return self.out(super().forward(x))
+
+
 class Fused(ByHand):
     """The same by SDPA."""
 
@@ -228,7 +239,7 @@ def test_a_model_on_the_meta_device_runs_and_is_refused(kind):
     assert len(seen) == 0
 
 
-@pytest.mark.parametrize("kind", [ByHand, Fused])
+@pytest.mark.parametrize("kind", [ByHand, Projected, Fused])
 def test_a_model_of_fake_tensors_runs_and_is_refused(kind):
     with FakeTensorMode():
         model, x = Model(kind), torch.randn(1, 5, E)

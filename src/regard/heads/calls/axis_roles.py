@@ -64,7 +64,8 @@ class AxisPlan(NamedTuple):
 
     def apply(self, t: Tensor) -> Tensor:
         """(…, x, y) → (B, H, x, y); x may be another number than that of the queries, where they are last."""
-        sizes = (*self.sizes[:-1], t.shape[-2]) if self.has_rows_last else self.sizes
+        is_plain = math.prod(t.shape[:-1]) == math.prod(self.sizes)  # also where heads and queries are in one axis
+        sizes = self.sizes if is_plain or not self.has_rows_last else (*self.sizes[:-1], t.shape[-2])
         axes = [*self.order, len(sizes)]
         rows = math.prod(sizes[i] for i in self.order if self.roles[i] == QUERY)
         return (

@@ -53,6 +53,10 @@ class ScoreOrigins:
     def follow(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         """A function was called: what it makes of scores are scores."""
         target = args[0] if name == "__setitem__" else out
+        if isinstance(target, (tuple, list)):  # slices, or the largest scores and where they are
+            for one in tensors_among((target,)):
+                self.follow(name, args, kwargs, one)
+            return
         if not isinstance(target, Tensor) or target.dim() < 2 or not target.is_floating_point():
             return
         ends = name in _ENDS

@@ -89,6 +89,8 @@ def _of_more_keys(call: WatchedCall, given: Given) -> Fact:
     if _ends_on_diagonal(call):
         return FROM_MASK
     if given.cached and not given.keys:
+        if not _sees_last_key(call):
+            return unknown(f"{attending(call)}, the last of which is hidden: the cache may have room for more")
         return assumed("the last query stands at the last key; the cache does not say how many keys it has")
     return unknown(attending(call))
 
@@ -97,6 +99,11 @@ def attending(call: WatchedCall) -> str:
     """5 queries attend to 11 keys."""
     _, _, T, S = call.sizes
     return f"{T} {('queries attend', 'query attends')[T == 1]} to {S} key{'s' * (S != 1)}"
+
+
+def _sees_last_key(call: WatchedCall) -> bool:
+    """May the last query of any text see the last key?"""
+    return bool(visible_tile(call, torch.tensor([call.sizes[2] - 1], device=call.device))[..., -1].any())
 
 
 def _ends_on_diagonal(call: WatchedCall) -> bool:

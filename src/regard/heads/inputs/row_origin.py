@@ -135,9 +135,9 @@ class RowOrigins:
         held = (*module._buffers.values(), *module.__dict__.values())
         return self._constant(tensor) if any(value is tensor for value in held) else _LOST
 
-    def ask(self, queries: Any, keys: Any) -> None:
+    def ask(self, queries: Any, keys: Any, name: str = "") -> None:
         """An attention with these queries and keys is about to be reported."""
-        self.asked = self.of(queries), self._unless_moved(self.of(keys), "", (), queries, keys)
+        self.asked = self._placed(self.of(queries), self.of(keys), name, (), queries, keys)
 
     def hand_on(self, values: Any, out: Any, is_learned: bool) -> None:
         """A module returned this, whose rows are those of its first argument; is_learned: it has weights."""
@@ -155,7 +155,7 @@ class RowOrigins:
             left, right = map(self.of, tensors[-2:] if len(tensors) > 1 else (tensors[0], tensors[0]))
             self.asked = _queries_and_keys(*((left, right) if left.keys is not None else (right, left)))
         elif len(tensors) > 1:
-            self.ask(kwargs.get("query", tensors[0]), kwargs.get("key", tensors[1]))
+            self.ask(kwargs.get("query", tensors[0]), kwargs.get("key", tensors[1]), name)
 
     def follow(self, name: str, function: Any, args: Args, kwargs: Kwargs, out: Any) -> None:
         """A function was called: its results have the rows of its arguments, or new ones."""
@@ -191,14 +191,17 @@ class RowOrigins:
         origin, (left, right) = self._product(factors), (tensor for tensor, _ in factors)
         if origin.keys is None or any(one.keys is not None for _, one in factors):
             return origin
-        return origin._replace(keys=self._unless_moved(origin.keys, call.name, call.args, left, right))
+        queries, keys = self._placed(origin, origin.keys, call.name, call.args, left, right)
+        return queries._replace(keys=keys)
 
-    def _unless_moved(self, keys: RowOrigin, name: str, args: Args, left: Any, right: Any) -> RowOrigin:
-        """The rows of keys; others, where views brought them into another order than the queries'."""
+    def _placed(self, queries: RowOrigin, keys: RowOrigin, name: str, args: Args, left: Any, right: Any) -> Asked:
+        """Rows of queries and keys: others where views reordered the keys, or put texts in the place of tokens."""
         with suppress(RuntimeError, TypeError, ValueError, IndexError):
             if self._places.are_moved(name, args, left, right):
-                return self._derived("moved", keys)
-        return keys
+                keys = self._derived("moved", keys)
+            if self._places.are_across(name, args, left, right):
+                queries, keys = self._derived("across", queries), self._derived("across", keys)
+        return queries, keys
 
     def _first(self, call: _Call) -> RowOrigin:
         return call.first

@@ -28,7 +28,7 @@ class RowPlaces:
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[weakref.ref[Tensor], int, Tensor]] = {}
-        self._starts = 0
+        self._sizes: list[tuple[int, ...]] = []  # of what labels began with, without its features
 
     def of(self, tensor: Any) -> tuple[int, Tensor] | None:
         entry = self._known.get(id(tensor))
@@ -79,6 +79,15 @@ class RowPlaces:
             one, other = one[:, 0], other[:, 0]
         return one.shape == other.shape and not torch.equal(one, other)
 
+    def are_across(self, name: str, args: Args, queries: Tensor, keys: Tensor) -> bool:
+        """Where there are as many texts as tokens: are the queries of a text along the texts of what they came from?"""
+        known, other = self.of(queries), self.of(keys)
+        if known is None or other is None or len(set(sizes := self._sizes[known[0]])) > 1 or len(sizes) != 2:
+            return False
+        rows = _as_matrices(args[0], known[1], other[1])[0] if name == "einsum" else known[1]
+        rows = rows.transpose(0, 1) if name == "multi_head_attention_forward" else rows  # (T, B, E)
+        return rows.shape[-2] > 1 and bool((rows[..., 1, 0] - rows[..., 0, 0] == sizes[1]).all())
+
     def _of_rows(self, tensor: Tensor) -> tuple[int, Tensor]:
         """The labels of a tensor whose last axis is of features; new ones, where it was not."""
         known = self.of(tensor)
@@ -86,11 +95,11 @@ class RowPlaces:
 
     def _start(self, tensor: Tensor) -> tuple[int, Tensor]:
         lead = tensor.shape[:-1] if tensor.is_floating_point() else tensor.shape  # ids are no features
-        self._starts += 1
+        self._sizes.append(tuple(lead))
         labels = torch.arange(math.prod(lead)).view(lead)
         labels = labels.unsqueeze(-1).expand(tensor.shape) if tensor.is_floating_point() else labels
-        self._add(tensor, (self._starts, labels))
-        return self._starts, labels
+        self._add(tensor, (len(self._sizes) - 1, labels))
+        return len(self._sizes) - 1, labels
 
     def _view(self, name: str, function: Any, args: Args, kwargs: Kwargs, out: Any) -> None:
         parts, starts = list(tensors_among((out,), longest=_MOST)), set[int]()

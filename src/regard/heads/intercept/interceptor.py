@@ -49,7 +49,7 @@ class Interceptor:
         self.origins: RowOrigins | None = None  # where the tensors of this forward come from, if there may be a doubt
         self.lineage = TensorLineage()
         self.records = False  # are functions recorded in this forward?
-        self.doubts = 0  # how often attention was not as usual in this forward
+        self.doubts = 0  # how often attention was not as usual in this forward: it is recorded the next time, too
         self.form: known_forms.FollowedForm | None = None  # how the outermost module was called
         self.new_moves: frozenset[str] = frozenset()  # functions that may move rows, where these are not followed
         self.softmaxes = SoftmaxTracker(self)
@@ -173,11 +173,14 @@ class Interceptor:
         """The outermost module is called: follow its tensors, unless that was not needed before."""
         if any(model.knows(module) for model in self.models):
             names = positional_names(module) if args else ()
+            arguments = list(tensors_given(names, args, kwargs))
+            if arguments and not any(has_values(tensor) for _, tensor in arguments):
+                return
             self.form = known_forms.call_form(module, names, args, kwargs)
             self.records = known_forms.moves_without_need(self.form, known_forms.What.AXES) is None
             moves = known_forms.moves_without_need(self.form, known_forms.What.ROWS)
             self.new_moves = frozenset() if moves is None else frozenset(MAY_MOVE - moves)
-            self.follow_rows(list(tensors_given(names, args, kwargs)) if moves is None else None)
+            self.follow_rows(arguments if moves is None else None)
 
     def follow_rows(self, arguments: list[tuple[str, Tensor]] | None) -> None:
         """From these arguments on; None: not at all."""
@@ -247,7 +250,7 @@ class Interceptor:
             return HeadAxis(part=self._part_of(shape, roles) if self.records and model.heads is None else None)
         if _usual.decide(module, which, shape, model.heads):
             return HeadAxis()
-        self._doubt()
+        self.doubts += 1
         with OwnComputation(self, "cpu"):
             known = roles()
         return model.axis_by_roles(
@@ -257,13 +260,9 @@ class Interceptor:
     def _part_of(self, shape: tuple[int, ...], roles: Callable[[], AxisRoles | None]) -> CallPart | None:
         """What of its module's input a call (B, H, T, S) has, where nothing says that these are all of the heads."""
         if self.running[0].calls[-1].parts:
-            self._doubt()
+            self.doubts += 1
         with OwnComputation(self, "cpu"):
             return part_of_usual(roles()) if may_be_labelled(shape) else None
-
-    def _doubt(self) -> None:
-        """What runs is to be recorded the next time, too."""
-        self.doubts += 1
 
     def edits(self, part: str = "") -> list[tuple[WatchedModel, LayerEdit]]:
         """What the cuts of the running models change in the attention call that is about to run."""
@@ -363,7 +362,7 @@ class Interceptor:
 
     def refuse(self, reason: str) -> None:
         """The attention that is running is not reported, and cannot be cut."""
-        self._doubt()
+        self.doubts += 1
         if any(model.editor is not None and model.editor.everywhere for model in self.running):
             raise ValueError(f"cannot cut the attention in {self.module_name()}: {reason}")
         for model in self.running:
@@ -371,7 +370,7 @@ class Interceptor:
 
     def warn_of_second_product(self, module: str) -> None:
         """The weights that were reported are multiplied once more."""
-        self._doubt()
+        self.doubts += 1
         for model in self.running:
             model.refuse(TWICE, module)
 

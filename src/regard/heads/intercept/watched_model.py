@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from regard.attention.call import QK
 from regard.attention.masks import Mask
-from regard.heads.calls.axis_roles import HEAD, AxisRoles
+from regard.heads.calls.axis_roles import HEAD, AxisRoles, part_of_usual
 from regard.heads.calls.basis import FROM_CALL, Fact, assumed, unknown
 from regard.heads.calls.call import Args, Kwargs, WatchedCall, changed, names_in_short
 from regard.heads.calls.edits import Editor, LayerEdit, PlacedEdit
@@ -116,7 +116,8 @@ class WatchedModel:
             if self.heads % heads:  # labels and the module contradict each other
                 return by_sizes()
             fact = assumed(f"{heads} of the {self.heads} heads that its module has")
-        return HeadAxis(plan=plan, fact=fact, part=known.part_of_several)
+        part = part_of_usual(known) if self.heads is None else None
+        return HeadAxis(plan=plan, fact=fact, part=known.part_of_several if part is None else part)
 
     def fact_of_heads(self, heads: int) -> Fact:
         """How the number of heads is known: a module of one head, in a list of such, may be one head of a layer."""
@@ -190,8 +191,13 @@ class WatchedModel:
         reason = IN_CALLS if len(pieces) == 1 < len(parts) and call.is_cut else self._unlike_cuts(len(pieces))
         if reason:
             self.uncuttable = f"cannot cut the attention in {self._name('') or 'the model itself'}: {reason}"
+        is_one_of_several = len(pieces) > 1 or self._name("") in self.layers[call.first_layer :]
         for piece in pieces:
-            self.report(piece.call.with_origin(part=None), piece.removed, piece.context)
+            one = piece.call.with_origin(part=None)
+            if is_one_of_several and one.sizes[1] < (self.heads or 0) and one.origin.basis.heads == FROM_CALL:
+                fact = assumed(f"{one.sizes[1]} of the {self.heads} heads that its module has")
+                one = one.with_origin(basis=changed(one.origin.basis, heads=fact))
+            self.report(one, piece.removed, piece.context)
 
     def _unlike_cuts(self, count: int) -> str:
         """Calls were several layers, each cut as the first of them: why that is not what was asked for."""
