@@ -93,6 +93,8 @@ def test_tensors_of_a_call_have_their_types():
     check_parts("a", {"q": torch.zeros(2), "tokens": torch.tensor([-1, 5]), "real": torch.tensor([True])}, {})
     for part, tensor, message in (
         ("q", torch.tensor([1]), "a: q must be numbers, but is int64"),
+        ("k", torch.ones(1).to(torch.float8_e5m2), "a: k must be numbers, but is float8_e5m2"),
+        ("tokens", torch.ones(1, dtype=torch.uint64), "a: tokens must be whole numbers, but is uint64"),
         ("real", torch.tensor([1]), "a: real must be true or false, but is int64"),
         ("tokens", torch.tensor([1.0]), "a: tokens must be whole numbers, but is float32"),
         ("tokens", torch.tensor([-7]), "a: tokens has -7, which is not between -1 and"),

@@ -21,6 +21,11 @@ _UNBACKED = 1 << 22  # numbers that a report may have beyond the size of its fil
 _SCORES, _FEW_SCORES = 1 << 13, 1 << 30  # for each byte of a file, and always; a head of 64 has T / 256 for each byte
 _CELLS, _FEW_CELLS = 8, 1 << 24  # a mask is stored eight cells to a byte; reports say how many keys are visible
 _AT_A_TIME = 1 << 20  # numbers that are checked
+_DTYPES = {  # without those that torch computes little with, such as float8 and uint64
+    "numbers": (torch.float64, torch.float32, torch.float16, torch.bfloat16),
+    "whole numbers": (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8),
+    "true or false": (torch.bool,),
+}
 _TYPES = {"real": "true or false", "tokens": "whole numbers"}  # of the tensors of a call; of all others, numbers
 
 
@@ -109,9 +114,7 @@ def check_parts(name: str, parts: Mapping[str, Tensor], known: Extremes) -> None
 
 def check_dtype(what: str, tensor: Tensor, kind: str) -> None:
     """Does the tensor hold numbers, whole numbers, or values that are true or false?"""
-    is_float, is_flag = tensor.is_floating_point(), tensor.dtype is torch.bool
-    found = "numbers" if is_float else "true or false" if is_flag else "whole numbers"
-    require(found == kind, f"{what} must be {kind}, but is {str(tensor.dtype).removeprefix('torch.')}")
+    require(tensor.dtype in _DTYPES[kind], f"{what} must be {kind}, but is {str(tensor.dtype).removeprefix('torch.')}")
 
 
 def check_range(what: str, tensor: Tensor, least: float | int, most: float | int, known: Extremes) -> None:
