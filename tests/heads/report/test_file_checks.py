@@ -138,3 +138,10 @@ def test_what_a_file_may_make_us_compute_is_bounded_by_its_size_over_all_its_cal
         work.add("a", most, cells)
         with pytest.raises(Unfit, match=rf"b: [\d,]+ {message} are too many for a file of 7 bytes"):
             work.add("b", 1 if most else 0, 1 if cells else 0)
+
+
+def test_a_token_that_is_a_book_is_refused():
+    plain = plain_text(TextTokens(["a" * 10_000]))
+    assert list(text_of_plain(plain)) == ["a" * 10_000]
+    with pytest.raises(Unfit, match=r"a token has 10,001 characters; at most 10,000 are drawn"):
+        text_of_plain({**plain, "pieces": ["a" * 10_001]})

@@ -16,7 +16,7 @@ from regard.support.printable import printable, readable
 from regard.support.tokens import TextTokens, is_part
 
 MOST_HEADS = 65_536  # of a layer
-_LONGEST = 500  # characters of a name
+_LONGEST, _LONGEST_TOKEN = 500, 10_000  # characters of a name, and of a token
 _UNBACKED = 1 << 22  # numbers that a report may have beyond the size of its file, where a mask is the same in all heads
 _SCORES, _FEW_SCORES = 1 << 13, 1 << 30  # for each byte of a file, and always; a head of 64 has T / 256 for each byte
 _CELLS, _FEW_CELLS = 8, 1 << 24  # a mask is stored eight cells to a byte; reports say how many keys are visible
@@ -155,4 +155,6 @@ def text_of_plain(text: dict[str, Any]) -> TextTokens:
     plain = all(isinstance(one, str) for one in pieces) and all(one in (True, False) for one in flags)
     named = all(0 <= i < len(pieces) and isinstance(name, str) and is_part(name) for i, name in parts.items())
     require(plain and named, "texts are not lists of tokens")
+    longest = max(map(len, pieces), default=0)
+    require(longest <= _LONGEST_TOKEN, f"a token has {longest:,} characters; at most {_LONGEST_TOKEN:,} are drawn")
     return TextTokens(pieces, text["continues"], text["padding"], parts)
