@@ -234,18 +234,33 @@ def _problems(
         if not _may_be_there(model, base, name, tensors.get(name)):
             yield f"{readable(name)} is not part of the {type(model).__name__} of config.json"
     yield from (readable(one, 160) for one in told.get("error_msgs") or ())
-    buffers, first = {name for name, _ in model.named_buffers()}, dict[str, str]()
-    for name, tensor in tensors.items():
-        plain = re.sub(r"(^|\.)gamma$", r"\1weight", re.sub(r"(^|\.)beta$", r"\1bias", name))
-        plain = plain.removeprefix(f"{base}.")
-        if first.setdefault(plain, name) != name:
-            yield f"{readable(first[plain])} and {readable(name)} are one and the same tensor"
-        is_used = not is_packed and name not in told["unexpected_keys"] and not _BUFFERS.search(name)
-        if is_used and tensor.stored.dtype not in FLOATS and not buffers & {name, plain, f"{base}.{plain}"}:
-            dtype = name_of(tensor.stored.dtype)
-            yield f"{readable(name)} is {dtype}; weights are float64, float32, float16 or bfloat16"
+    yield from _wrong_tensors(model, told, tensors, is_packed)
     if (pair := _untied(model)) is not None:
         yield f"{' and '.join(pair)} differ, but config.json says that they are one tensor (tie_word_embeddings)"
+
+
+def _wrong_tensors(
+    model: nn.Module, told: Mapping[str, Any], tensors: Mapping[str, StoredTensor], is_packed: bool
+) -> Iterator[str]:
+    """Tensors that are there twice, and weights that are no numbers with a point, by whatever name they are joined."""
+    base = getattr(model, "base_model_prefix", "")
+    plain, first = {name: _plain_name(name, base) for name in tensors}, dict[str, str]()
+    for name in tensors:
+        if first.setdefault(plain[name], name) != name:
+            yield f"{readable(first[plain[name]])} and {readable(name)} are one and the same tensor"
+    buffers = {_plain_name(name, base) for name, _ in model.named_buffers()} | {
+        *map(plain.get, told["unexpected_keys"])
+    }
+    for name in () if is_packed else tensors:
+        dtype = tensors[name].stored.dtype
+        if dtype not in FLOATS and plain[name] not in buffers and not _BUFFERS.search(name):
+            yield f"{readable(name)} is {name_of(dtype)}; weights are float64, float32, float16 or bfloat16"
+
+
+def _plain_name(name: str, base: str) -> str:
+    """The name of a tensor without the model's, and as it is spelt now."""
+    spelt = re.sub(r"(^|\.)gamma$", r"\1weight", re.sub(r"(^|\.)beta$", r"\1bias", name))
+    return spelt.removeprefix(f"{base}.")
 
 
 def _may_be_there(model: nn.Module, base: str, name: str, tensor: StoredTensor | None) -> bool:
