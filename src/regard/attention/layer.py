@@ -7,7 +7,7 @@ Project → split → transpose → attend → concat → project; formula.py ho
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import torch
 from jaxtyping import Float, Int
@@ -80,6 +80,20 @@ class MultiHeadAttention(nn.Module):
         self.q_norm = nn.RMSNorm(self.head_dim, eps=1e-6) if qk_norm else None
         self.k_norm = nn.RMSNorm(self.head_dim, eps=1e-6) if qk_norm else None
         self.register_load_state_dict_pre_hook(arguments.drop_textbook_mask)  # type: ignore[no-untyped-call]
+
+    if TYPE_CHECKING:  # what nn.Module calls forward with, and returns, is Any
+
+        @overload
+        def __call__(
+            self, x: Tensor, source: Tensor | None = None, *, return_weights: Literal[False] = False, **options: Any
+        ) -> Tensor: ...
+        @overload
+        def __call__(
+            self, x: Tensor, source: Tensor | None = None, *, return_weights: Literal[True], **options: Any
+        ) -> tuple[Tensor, Tensor]: ...
+        @overload
+        def __call__(self, x: Tensor, source: Tensor | None = None, *, return_weights: bool, **options: Any) -> Any: ...
+        def __call__(self, *args: Any, **options: Any) -> Any: ...
 
     @renamed(context="source")  # the old keyword works until 0.3
     def forward(

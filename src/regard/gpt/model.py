@@ -100,6 +100,12 @@ class GPT(nn.Module):
         """
         return self.score(self.hidden(ids, mask=mask, cache=cache, positions=positions))
 
+    if TYPE_CHECKING:  # what nn.Module calls forward with, and returns, is Any
+
+        def __call__(
+            self, ids: Tensor, *, mask: AnyMask = None, cache: Cache | None = None, positions: Positions = None
+        ) -> Tensor: ...
+
     def hidden(
         self, ids: Int[Tensor, "B T"], *, mask: AnyMask = None, cache: Cache | None = None, positions: Positions = None
     ) -> Float[Tensor, "B T E"]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import pytest
 import torch
@@ -50,6 +51,9 @@ CLASSES = {
     "LlamaForCausalLM": (SIZES, "LlamaForCausalLM"),
     "MistralForCausalLM": (SIZES, "MistralForCausalLM"),
     "MixtralForCausalLM": ({**SIZES, "num_local_experts": 3, "num_key_value_heads": 1}, "MixtralForCausalLM"),
+    "ModernBertForMaskedLM": ({**SIZES, "pad_token_id": 1}, "ModernBertModel"),
+    "FlaubertWithLMHeadModel": ({"vocab_size": 307, "emb_dim": 12, "n_layers": 2, "n_heads": 2}, "FlaubertModel"),
+    "IBertModel": (SIZES, "IBertModel"),
     "FalconForCausalLM": (SIZES, "FalconForCausalLM"),
     "OPTForCausalLM": ({**SIZES, "ffn_dim": 22, "word_embed_proj_dim": 12}, "OPTForCausalLM"),
     "T5ForConditionalGeneration": (T5_SIZES, "T5Model"),
@@ -147,6 +151,8 @@ def replaced(name, value):
 
 
 LAYER, BERT_LAYER = "model.layers.1.self_attn.q_proj.weight", "bert.encoder.layer.1.attention.self.key.weight"
+EXPERT = "model.layers.1.block_sparse_moe.experts.2.w1.weight"
+SCALING = "encoder.layer.1.output.ln_input_act.act_scaling_factor"
 DAMAGED = {
     "nothing but a foreign tensor": (
         "LlamaForCausalLM",
@@ -172,6 +178,13 @@ DAMAGED = {
         replaced(BERT_LAYER, torch.ones(12, 12, dtype=torch.int32)),
         r"key\.weight is int32; weights are float64, float32",
     ),
+    "whole numbers where weights are joined": (
+        "MixtralForCausalLM",
+        lambda t: t.update({EXPERT: t[EXPERT].to(torch.int32)}),
+        rf"{re.escape(EXPERT)} is int32; weights are float64, float32",
+    ),
+    "a missing expert": ("MixtralForCausalLM", lambda t: t.pop(EXPERT), r"experts\.gate_up_proj"),
+    "a NaN in a buffer that takes part": ("IBertModel", replaced(SCALING, torch.full((1,), torch.nan)), "holds NaN or"),
     "a NaN": ("BertForMaskedLM", lambda t: t[BERT_LAYER][3, 5].fill_(torch.nan), r"key\.weight holds NaN or infinite"),
     "an infinity": ("T5ForConditionalGeneration", lambda t: t["shared.weight"][5].fill_(-torch.inf), "NaN or infinite"),
     "the same twice": (
@@ -296,6 +309,35 @@ def test_a_field_that_tokenizers_would_print_is_refused(file, content, tmp_path)
 def test_a_vocabulary_of_lists_is_refused_before_transformers_reads_it(tmp_path):
     (tmp_path / "vocab.json").write_text("[[" * 300_000 + "]]" * 300_000)
     with pytest.raises(ValueError, match=r"vocab\.json is no tokenizer that can be read: it has too many values"):
+        check_files(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["vocab.txt", "merges.txt"])
+def test_a_text_file_of_nothing_but_lines_is_not_read(name, tmp_path):
+    (tmp_path / name).write_text("a\n" * 280_000)  # 250,000 and one for each 16 bytes are read
+    check_files(tmp_path)
+    (tmp_path / name).write_text("a\n" * 300_000)
+    with pytest.raises(ValueError, match=rf"{name} has 300,000 lines in 600,000 bytes, more than the 287,500 that"):
+        check_files(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"additional_special_tokens": [str(i) for i in range(25_001)]},
+        {"extra_special_tokens": {str(i): str(i) for i in range(25_001)}},
+        {"pad_token": "a" * 500_001},
+        {"added_tokens_decoder": {str(i): {"content": "a" * 9000} for i in range(60)}},
+    ],
+)
+def test_more_special_tokens_than_any_tokenizer_has_are_refused(content, tmp_path):
+    path = tmp_path / "tokenizer_config.json"
+    path.write_text(json.dumps({"chat_template": "a" * 600_000, "pad_token": "a"}))
+    check_files(tmp_path)
+    path.write_text(json.dumps(content))
+    with pytest.raises(
+        ValueError, match=r"_config\.json has [\d,]+ tokens or settings of [\d,]+ characters; at most 25,"
+    ):
         check_files(tmp_path)
 
 

@@ -72,3 +72,9 @@ def test_patterns_of_models_pass_the_trial():
 def test_a_pattern_that_searches_for_ever_is_found_a_letter_at_a_time():
     with pytest.raises(ValueError, match=r"the patterns take more than 0\.25 seconds to read \d\d letters"):
         try_patterns([LLAMA3, r"(?:[a-z ]|[a-z ]){22}[A-Z]|."])
+
+
+@pytest.mark.parametrize("pattern", [r"q(?:.|.){21}\z|.", r"(?:Q|Q){22}Z|.", r"(?:[é-é]|é){21}x|."])
+def test_a_pattern_that_is_slow_with_its_own_letters_alone_is_found(pattern):
+    with pytest.raises(ValueError, match=r"the patterns take more than 0\.25 seconds"):
+        try_patterns([LLAMA3, pattern])

@@ -176,6 +176,25 @@ def test_a_finished_run_without_its_checkpoints_is_not_replaced(tmp_path):
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
+def test_an_unfinished_run_without_its_checkpoints_is_not_replaced(tmp_path):
+    killed(tmp_path, stop=9, checkpoint_every=4)
+    for path in state.checkpoints(tmp_path):
+        path.unlink()
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(ValueError, match=r"best and .*log\.jsonl are of a run whose checkpoints are gone"):
+        train(tmp_path, checkpoint_every=4)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    assert train(tmp_path, checkpoint_every=4, resume=False).finished
+
+
+def test_the_same_command_begins_again_where_no_checkpoint_was_written(tmp_path, unbroken):
+    killed(tmp_path, stop=7, checkpoint_every=7)
+    for path in state.checkpoints(tmp_path):  # as if it had been killed before it was written
+        path.unlink()
+    with pytest.warns(UserWarning, match="ended before its first checkpoint; .* with a new log and another best model"):
+        assert train(tmp_path, checkpoint_every=7).best == unbroken.best
+
+
 def test_the_log_of_a_run_that_ended_before_its_first_checkpoint_is_said_to_be_replaced(tmp_path):
     (tmp_path / "log.jsonl").write_text('{"step": 1, "loss": 3.0}\n')
     with pytest.warns(

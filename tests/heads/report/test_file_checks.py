@@ -93,6 +93,8 @@ def test_tensors_of_a_call_have_their_types():
     check_parts("a", {"q": torch.zeros(2), "tokens": torch.tensor([-1, 5]), "real": torch.tensor([True])}, {})
     for part, tensor, message in (
         ("q", torch.tensor([1]), "a: q must be numbers, but is int64"),
+        ("k", torch.ones(1).to(torch.float8_e5m2), "a: k must be numbers, but is float8_e5m2"),
+        ("tokens", torch.ones(1, dtype=torch.uint64), "a: tokens must be whole numbers, but is uint64"),
         ("real", torch.tensor([1]), "a: real must be true or false, but is int64"),
         ("tokens", torch.tensor([1.0]), "a: tokens must be whole numbers, but is float32"),
         ("tokens", torch.tensor([-7]), "a: tokens has -7, which is not between -1 and"),
@@ -136,3 +138,10 @@ def test_what_a_file_may_make_us_compute_is_bounded_by_its_size_over_all_its_cal
         work.add("a", most, cells)
         with pytest.raises(Unfit, match=rf"b: [\d,]+ {message} are too many for a file of 7 bytes"):
             work.add("b", 1 if most else 0, 1 if cells else 0)
+
+
+def test_a_token_that_is_a_book_is_refused():
+    plain = plain_text(TextTokens(["a" * 10_000]))
+    assert list(text_of_plain(plain)) == ["a" * 10_000]
+    with pytest.raises(Unfit, match=r"a token has 10,001 characters; at most 10,000 are drawn"):
+        text_of_plain({**plain, "pieces": ["a" * 10_001]})

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from inspect import signature
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 from torch import Tensor, nn
@@ -19,14 +20,18 @@ from regard.gpt.checkpoint.model_checks import check_counts, check_finite, no_mo
 from regard.gpt.checkpoint.stored_tensors import (
     FLOATS,
     INDEX,
+    NOTHING_LOADED,
     StoredTensor,
     list_tensors,
+    listed,
     open_tensors,
     read_json,
     refuse_problems,
 )
 from regard.gpt.tokenizer.file_checks import (
     LARGEST,
+    MOST_CHARACTERS,
+    MOST_TOKENS,
     check_built,
     check_token_fields,
     check_tokenizer_file,
@@ -43,6 +48,7 @@ _JSON_FILES = (
     *("added_tokens.json", "chat_template.json", "processor_config.json", "preprocessor_config.json"),
 )
 TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model", "*.tiktoken", "merges.txt")
+_MOST_LINES = 250_000  # of a text file, besides one for each 16 bytes
 _DIGITS = 31  # of 10³⁰, which is transformers' word for "as long as you like"
 _TEMPLATES = ("*.jinja", "additional_chat_templates/*.jinja", "normalizer.json")
 # Settings that choose who computes, or send transformers to other files; a model is the same without them.
@@ -91,6 +97,7 @@ def check_files(directory: Path) -> None:
             content = read_json(directory / name, _DIGITS)
             if "token" in name:
                 _check_tokens(content, directory / name)
+                _check_special(content, directory / name)
             for other in content.get("fast_tokenizer_files") or ():
                 if not isinstance(other, str) or not re.fullmatch(r"tokenizer\.[\w.-]*json", other):
                     raise ValueError(f"{directory / name}: {readable(other)} is no plain name of a tokenizer.json")
@@ -101,6 +108,8 @@ def check_files(directory: Path) -> None:
             raise ValueError(f"{path} has {size:,} bytes, more than the {LARGEST:,} that any tokenizer needs")
         if path.name == "vocab.json":
             _check_vocabulary(path)
+        if path.suffix == ".txt" and size > _MOST_LINES:
+            _check_lines(path)
 
 
 def _check_tokens(content: Any, path: Path) -> None:
@@ -112,6 +121,32 @@ def _check_tokens(content: Any, path: Path) -> None:
             except ValueError as error:
                 raise not_a_tokenizer(path, error) from None
         _check_tokens(value, path)
+
+
+def _check_special(content: Mapping[str, Any], path: Path) -> None:
+    """Bound the number and the length of special tokens, each of which is added, and searched for, by itself."""
+    texts = [*_texts({name: value for name, value in content.items() if name != "chat_template"})]
+    if len(texts) > MOST_TOKENS or sum(map(len, texts)) > MOST_CHARACTERS:
+        raise ValueError(
+            f"{path} has {len(texts):,} tokens or settings of {sum(map(len, texts)):,} characters; at most "
+            f"{MOST_TOKENS:,} of {MOST_CHARACTERS:,} are read"
+        )
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _texts(inner)
+
+
+def _check_lines(path: Path) -> None:
+    """Bound the lines of vocab.txt or merges.txt: each is an object of Python, however short it is."""
+    size, most = path.stat().st_size, _MOST_LINES + path.stat().st_size // 16
+    with path.open("rb") as file:
+        lines = sum(part.count(b"\n") for part in iter(lambda: file.read(1 << 20), b""))
+    if lines > most:
+        raise ValueError(f"{path} has {lines:,} lines in {size:,} bytes, more than the {most:,} that are read")
 
 
 def _check_vocabulary(path: Path) -> None:
@@ -135,10 +170,23 @@ def load_model(transformers: Any, directory: Path) -> tuple[Any, nn.Module]:
             held = {name: files[one.file].get_tensor(name) for name, one in tensors.items()}
             model, told = _build(transformers, config, held)
     except Exception as error:  # transformers believes config.json, so a wrong value can fail anywhere
-        raise ValueError(f"{directory} could not be loaded: {first_line(error)}") from None
+        raise ValueError(f"{directory} could not be loaded: {_not_joined(error) or first_line(error)}") from None
     refuse_problems(_problems(model, told, tensors, is_packed), where)
-    check_finite(dict(model.named_parameters()), where)
+    stored = model.state_dict().keys()
+    buffers = {
+        name: buffer for name, buffer in model.named_buffers() if name in stored
+    }  # some take part, as weights do
+    check_finite({**dict(model.named_parameters()), **buffers}, where)
     return config, model.eval()
+
+
+def _not_joined(error: Exception) -> str:
+    """The weights that transformers could not make of several tensors; it names them in what it logs alone."""
+    for frame, _ in walk_tb(error.__traceback__):
+        if names := getattr(frame.f_locals.get("loading_info"), "conversion_errors", None):
+            why = "cannot be joined from the tensors; is one missing, or of another shape?"
+            return f"{listed(sorted(names))} {why} {NOTHING_LOADED}"
+    return ""
 
 
 def _config_of(transformers: Any, content: Mapping[str, Any]) -> Any:
@@ -156,6 +204,8 @@ def _build(transformers: Any, config: Any, tensors: dict[str, Tensor]) -> tuple[
     """
     architectures = tuple(config.architectures or ())
     generates = any(kind.endswith(("ForCausalLM", "LMHeadModel")) for kind in architectures)
+    if type(config) not in transformers.MODEL_FOR_CAUSAL_LM_MAPPING and hasattr(transformers, (*architectures, "")[0]):
+        generates = False  # FlaubertWithLMHeadModel, which fills gaps
     known = transformers.MODEL_FOR_CAUSAL_LM_MAPPING if generates else transformers.MODEL_MAPPING
     if type(config) not in known:
         raise ValueError(f"transformers has no {architectures[0] if generates else 'model'} for {config.model_type}")
@@ -184,17 +234,33 @@ def _problems(
         if not _may_be_there(model, base, name, tensors.get(name)):
             yield f"{readable(name)} is not part of the {type(model).__name__} of config.json"
     yield from (readable(one, 160) for one in told.get("error_msgs") or ())
-    weights, first = {name for name, _ in model.named_parameters()}, dict[str, str]()
-    for name, tensor in tensors.items():
-        plain = re.sub(r"(^|\.)gamma$", r"\1weight", re.sub(r"(^|\.)beta$", r"\1bias", name))
-        plain = plain.removeprefix(f"{base}.")
-        if first.setdefault(plain, name) != name:
-            yield f"{readable(first[plain])} and {readable(name)} are one and the same tensor"
-        if not is_packed and tensor.stored.dtype not in FLOATS and weights & {name, plain, f"{base}.{plain}"}:
-            dtype = name_of(tensor.stored.dtype)
-            yield f"{readable(name)} is {dtype}; weights are float64, float32, float16 or bfloat16"
+    yield from _wrong_tensors(model, told, tensors, is_packed)
     if (pair := _untied(model)) is not None:
         yield f"{' and '.join(pair)} differ, but config.json says that they are one tensor (tie_word_embeddings)"
+
+
+def _wrong_tensors(
+    model: nn.Module, told: Mapping[str, Any], tensors: Mapping[str, StoredTensor], is_packed: bool
+) -> Iterator[str]:
+    """Tensors that are there twice, and weights that are no numbers with a point, by whatever name they are joined."""
+    base = getattr(model, "base_model_prefix", "")
+    plain, first = {name: _plain_name(name, base) for name in tensors}, dict[str, str]()
+    for name in tensors:
+        if first.setdefault(plain[name], name) != name:
+            yield f"{readable(first[plain[name]])} and {readable(name)} are one and the same tensor"
+    buffers = {_plain_name(name, base) for name, _ in model.named_buffers()} | {
+        *map(plain.get, told["unexpected_keys"])
+    }
+    for name in () if is_packed else tensors:
+        dtype = tensors[name].stored.dtype
+        if dtype not in FLOATS and plain[name] not in buffers and not _BUFFERS.search(name):
+            yield f"{readable(name)} is {name_of(dtype)}; weights are float64, float32, float16 or bfloat16"
+
+
+def _plain_name(name: str, base: str) -> str:
+    """The name of a tensor without the model's, and as it is spelt now."""
+    spelt = re.sub(r"(^|\.)gamma$", r"\1weight", re.sub(r"(^|\.)beta$", r"\1bias", name))
+    return spelt.removeprefix(f"{base}.")
 
 
 def _may_be_there(model: nn.Module, base: str, name: str, tensor: StoredTensor | None) -> bool:
@@ -205,8 +271,9 @@ def _may_be_there(model: nn.Module, base: str, name: str, tensor: StoredTensor |
     for depth, part in enumerate(path):
         child = dict(at.named_children()).get(part)
         if child is None:
-            inside = ".".join(path[:depth])
-            return inside in ("", base) and _HEADS.fullmatch(part) is not None
+            inside, is_linear = ".".join(path[:depth]), path[depth + 1 :] in (["weight"], ["bias"])
+            known = _HEADS.fullmatch(part) is not None or (part == "decoder" and is_linear)
+            return inside in ("", base) and known
         at = child
     return False
 

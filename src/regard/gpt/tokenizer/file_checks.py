@@ -24,7 +24,8 @@ from regard.support.untrusted_json import MOST, parse_json
 
 LARGEST = 128 << 20  # bytes; the largest of known models have 35 MB
 _SPARE_IDS = 65_536  # ids may have gaps: a vocabulary of n tokens has ids below 2 · n + this
-_MOST_ADDED = 500_000  # characters of all added tokens; the library takes 70 bytes for each
+MOST_CHARACTERS = 500_000  # of all added tokens; the library takes 70 bytes for each
+MOST_TOKENS = 25_000  # that are added; transformers takes 2 KB for each, and a square of time
 _MEAN_PIECE, _SPARE_PIECES = 16, 50_000  # characters of a token of a Unigram model, which takes 300 bytes for each
 _MOST_PARTS = 64  # normalizers and the like in one file; tokens in a template
 _DEEPEST = 8  # sequences of normalizers and the like in one another
@@ -249,8 +250,10 @@ def _check_added(model: Mapping[str, Any], added: Any) -> None:
     for one in added:
         _check_fields("a token of added_tokens", one, _ADDED_TOKEN)
         check_token_fields(one)
-    if (length := sum(len(one["content"]) for one in added)) > _MOST_ADDED:
-        _refuse("the length of all added_tokens", length, f"it must be at most {_MOST_ADDED:,} characters")
+    if len(added) > MOST_TOKENS:
+        _refuse("the number of added_tokens", len(added), f"it must be at most {MOST_TOKENS:,}")
+    if (length := sum(len(one["content"]) for one in added)) > MOST_CHARACTERS:
+        _refuse("the length of all added_tokens", length, f"it must be at most {MOST_CHARACTERS:,} characters")
 
 
 def check_token_fields(token: Mapping[str, Any]) -> None:

@@ -20,6 +20,7 @@ _CLASS = re.compile(r"\\.|\[\^?\]?((?:\\.|[^\]\\])*)\]", re.DOTALL)
 _TRIED = (
     "the cat sat on the mat, and 1234567 of THEM sang loudly: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa naïve 猫 🐈\n\n  end "
 )
+_LONGEST_RUN, _OWN_LETTERS = 32, 16  # of a letter that a pattern names; letters of one pattern
 _MOST_SECONDS = 0.25  # of the processor, for all patterns of a file; those of known models need a hundredth
 
 
@@ -65,18 +66,28 @@ def least_width(pattern: dict[str, str]) -> int:
 
 
 def try_patterns(patterns: Iterable[str]) -> None:
-    """Search a text with each of these, one letter more at a time, so that a pattern that takes for ever is found soon.
+    """Search texts with each of these, a few letters more at a time, so that one that takes for ever is found soon.
 
     Beyond a limit of its own, Oniguruma gives up with a panic, in less than a second. That is told with the text.
     """
     from tokenizers import Regex, pre_tokenizers
 
-    started, compiled = time.thread_time(), dict[str, Any]()
-    for end in range(1, len(_TRIED) + 1):
-        for pattern in patterns:
-            split = compiled.get(pattern)
-            if split is None:
-                split = compiled[pattern] = pre_tokenizers.Split(Regex(pattern), "isolated")
-            split.pre_tokenize_str(_TRIED[:end])
-            if time.thread_time() - started > _MOST_SECONDS:
-                raise ValueError(f"the patterns take more than {_MOST_SECONDS} seconds to read {end} letters")
+    started = time.thread_time()
+    splits = {pattern: pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in patterns}
+    tried = [(_TRIED, 1, list(splits)), *((_text_for(pattern), 7, [pattern]) for pattern in splits)]
+    for text, step, searched in tried:
+        for end in range(1, len(text) + 1, step):
+            for pattern in searched:
+                splits[pattern].pre_tokenize_str(text[:end])
+                if time.thread_time() - started > _MOST_SECONDS:
+                    raise ValueError(f"the patterns take more than {_MOST_SECONDS} seconds to read {end} letters")
+
+
+def _text_for(pattern: str) -> str:
+    r"""A text of what a pattern searches for: its letters and digits in order, and each of them many times.
+
+    >>> _text_for(r"q7(?:.|\p{L}){21}\z") == "q7" + "a" * 32 + "q" * 32 + "7" * 32
+    True
+    """
+    letters = re.sub(r"\\[pPx]\{[^}]*\}|\\.|\{[\d,]*\}|[\W_]", "", pattern)[:_LONGEST_RUN]
+    return letters + "".join(letter * _LONGEST_RUN for letter in [*dict.fromkeys("a" + letters)][:_OWN_LETTERS])

@@ -26,7 +26,7 @@ from regard.gpt.model import GPT
 from regard.gpt.train import resume, state
 from regard.gpt.train.batches import Batches, derive_seed
 from regard.gpt.train.hashes import FileHashes
-from regard.gpt.train.options import FitOptions, Recipe, learning_rate_at
+from regard.gpt.train.options import FitOptions, Recipe, interval, learning_rate_at
 from regard.gpt.train.processes import Processes
 from regard.gpt.train.progress import ProgressBar
 from regard.gpt.train.resume import Resumption
@@ -48,9 +48,9 @@ class Intervals(NamedTuple):
     @staticmethod
     def of(options: FitOptions, device: torch.device) -> Intervals:
         """The intervals of a run, defaults filled in."""
-        tenth = min(1000, max(min(options.steps, 100), options.steps // 10))
-        given = (options.evaluate_every, options.checkpoint_every)
-        evaluate, checkpoint = (tenth if every is None else every for every in given)
+        evaluate, checkpoint = (
+            interval(every, options.steps) for every in (options.evaluate_every, options.checkpoint_every)
+        )
         log = options.log_every or (10 if device.type == "cuda" else 1)  # a GPU waits when a loss is fetched
         return Intervals(evaluate, checkpoint, options.sample_every or 0, log)
 

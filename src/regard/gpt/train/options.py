@@ -189,6 +189,16 @@ class FitOptions(Recipe):
     ] = None
 
 
+def interval(every: int | None, steps: int) -> int:
+    """Steps between two evaluations or checkpoints: as given, or a tenth of the run, from 100 to 1000."""
+    return min(1000, max(min(steps, 100), steps // 10)) if every is None else every
+
+
+def checkpoint_interval(options: FitOptions) -> int:
+    """The step of the first checkpoint of a run that is not interrupted."""
+    return interval(options.checkpoint_every, options.steps) or options.steps
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
     """Which model `regard train` starts from: a new one, or one that is trained already."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from regard.gpt.train import state
 from regard.gpt.train.hashes import HASHES, FileHashes, check_types
-from regard.gpt.train.options import RECIPE_DEFAULTS, FitOptions, learning_rate_at
+from regard.gpt.train.options import RECIPE_DEFAULTS, FitOptions, checkpoint_interval, learning_rate_at
 from regard.gpt.train.processes import check_full_state
 from regard.gpt.train.state import BEST, MODEL, Json
 from regard.support.argument_names import assigned
@@ -36,7 +36,7 @@ def find(out: Path, settings: Json, options: FitOptions, model: nn.Module) -> tu
     """
     found = state.newest(out)
     if found is None:
-        return _new_run(out), {}
+        return _new_run(out, options), {}
     checkpoint = found.checkpoint
     lengthened = _check_settings(out, checkpoint, settings, options)
     check_full_state(model, found.tensors, checkpoint.path)
@@ -56,19 +56,19 @@ def find(out: Path, settings: Json, options: FitOptions, model: nn.Module) -> tu
     return result, found.tensors
 
 
-def _new_run(out: Path) -> Resumption:
-    """A run from step 0, unless it would replace what another run has finished."""
+def _new_run(out: Path, options: FitOptions) -> Resumption:
+    """A run from step 0, unless it would replace what another run has finished, or its steps since a checkpoint."""
     hashes, log = FileHashes.read(out), out / state.LOG
-    if hashes.recorded(MODEL) and (out / MODEL).is_dir():
+    taken = max((line["step"] for line in state.read_log(log)), default=0)
+    if (hashes.recorded(MODEL) and (out / MODEL).is_dir()) or taken > checkpoint_interval(options):
         there = " and ".join(str(path) for path in (out / MODEL, out / BEST, log) if path.exists())
         raise ValueError(
             f"{there} are of a run whose checkpoints are gone; a new run would begin at step 0 and replace them. "
             "Choose another directory, bring a checkpoint back, or start over (--fresh, resume=False)"
         )
-    begun = log.is_file() and log.stat().st_size > 0
-    note = (
-        f"{out} has the log of a run that ended before its first checkpoint; this run begins at step 0, and a new log"
-    )
+    begun, new = log.is_file() and log.stat().st_size > 0, "a new log"
+    new += " and another best model" if hashes.recorded(BEST) and (out / BEST).is_dir() else ""
+    note = f"{out} has the log of a run that ended before its first checkpoint; this run begins at step 0, with {new}"
     return Resumption(notes=[note] if begun else [])
 
 

@@ -16,11 +16,16 @@ from regard.support.printable import printable, readable
 from regard.support.tokens import TextTokens, is_part
 
 MOST_HEADS = 65_536  # of a layer
-_LONGEST = 500  # characters of a name
+_LONGEST, _LONGEST_TOKEN = 500, 10_000  # characters of a name, and of a token
 _UNBACKED = 1 << 22  # numbers that a report may have beyond the size of its file, where a mask is the same in all heads
 _SCORES, _FEW_SCORES = 1 << 13, 1 << 30  # for each byte of a file, and always; a head of 64 has T / 256 for each byte
 _CELLS, _FEW_CELLS = 8, 1 << 24  # a mask is stored eight cells to a byte; reports say how many keys are visible
 _AT_A_TIME = 1 << 20  # numbers that are checked
+_DTYPES = {  # without those that torch computes little with, such as float8 and uint64
+    "numbers": (torch.float64, torch.float32, torch.float16, torch.bfloat16),
+    "whole numbers": (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8),
+    "true or false": (torch.bool,),
+}
 _TYPES = {"real": "true or false", "tokens": "whole numbers"}  # of the tensors of a call; of all others, numbers
 
 
@@ -109,9 +114,7 @@ def check_parts(name: str, parts: Mapping[str, Tensor], known: Extremes) -> None
 
 def check_dtype(what: str, tensor: Tensor, kind: str) -> None:
     """Does the tensor hold numbers, whole numbers, or values that are true or false?"""
-    is_float, is_flag = tensor.is_floating_point(), tensor.dtype is torch.bool
-    found = "numbers" if is_float else "true or false" if is_flag else "whole numbers"
-    require(found == kind, f"{what} must be {kind}, but is {str(tensor.dtype).removeprefix('torch.')}")
+    require(tensor.dtype in _DTYPES[kind], f"{what} must be {kind}, but is {str(tensor.dtype).removeprefix('torch.')}")
 
 
 def check_range(what: str, tensor: Tensor, least: float | int, most: float | int, known: Extremes) -> None:
@@ -152,4 +155,6 @@ def text_of_plain(text: dict[str, Any]) -> TextTokens:
     plain = all(isinstance(one, str) for one in pieces) and all(one in (True, False) for one in flags)
     named = all(0 <= i < len(pieces) and isinstance(name, str) and is_part(name) for i, name in parts.items())
     require(plain and named, "texts are not lists of tokens")
+    longest = max(map(len, pieces), default=0)
+    require(longest <= _LONGEST_TOKEN, f"a token has {longest:,} characters; at most {_LONGEST_TOKEN:,} are drawn")
     return TextTokens(pieces, text["continues"], text["padding"], parts)

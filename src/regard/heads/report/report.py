@@ -121,7 +121,8 @@ class Seen(Collection, ShownAsWidget):
         return len(self._records())
 
     def __iter__(self) -> Iterator[SeenLayer]:
-        return (self[number] for number in range(len(self)))
+        layers = enumerate(self._records())  # found once: looking for each would take the square of their number
+        return (SeenLayer(one[0], number, self) if len(one) == 1 else self[number] for number, one in layers)
 
     @overload
     def __getitem__(self, key: tuple[int | str, int]) -> Head: ...
@@ -155,15 +156,18 @@ class Seen(Collection, ShownAsWidget):
 
     def tally(self, number: int) -> Tally:
         """The means and roles of a layer."""
+        return self._tally(number, None)
+
+    def _tally(self, number: int, records: list[Record] | None) -> Tally:
         if number not in self._tallies:
-            self._tallies[number] = Tally(self._records()[number])
+            self._tallies[number] = Tally(self._records()[number] if records is None else records)
         return self._tallies[number]
 
     def portraits(self) -> dict[tuple[int, int], HeadSummary]:
         """The role and the means of every head, by (layer, head)."""
         portraits = {}
         for number, records in enumerate(self._records()):
-            tally, keys = self.tally(number), max(record.sizes[3] for record in records)
+            tally, keys = self._tally(number, records), max(record.sizes[3] for record in records)
             marks = tuple(dict.fromkeys(mark for one in records for mark in basis_of(one).marks))
             for head in range(records[0].sizes[1]):
                 portraits[number, head] = HeadSummary(tally.role(head), tally.means(head), keys, marks)
@@ -200,7 +204,10 @@ class Seen(Collection, ShownAsWidget):
             raise ValueError(f"heads cannot be sorted by {by!r}; by is one of {', '.join((*AVERAGED, 'score'))}")
         keys = [key for key in self.order() if portraits[key].role.name in roles and key[0] in layers]
         keys = keys if by is None else sort_heads(keys, portraits, by, descending is not False)
-        return HeadList([self[key] for key in keys], [portraits[key] for key in keys], f"of {len(portraits)} heads")
+        views = list(self)
+        return HeadList(
+            [views[layer][head] for layer, head in keys], [portraits[key] for key in keys], f"of {len(portraits)} heads"
+        )
 
     def at(self, token: int | str, text: int | None = None, layers: Layers = None) -> TokenInHeads:
         """One token in every head: where it looks and who looks at it, the most telling head first.
