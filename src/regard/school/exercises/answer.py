@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import inspect
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from regard.school.exercises.exercise import Exercise, Function, Judged, Layer, 
 from regard.school.sandbox.worker import Worker
 
 SECONDS = 20.0  # for all parts together
+GIVEN = "The check calls this"  # in the docstring of a function that is not the learner's
 MOST_SHOWN, LONGEST_SHOWN = 6, 60  # numbers of a list or tensor that is shown as an argument, and characters
 Runs = Sequence[tuple[tuple[Any, ...], Any]]  # arguments, and what the learner's function returned
 
@@ -79,7 +80,7 @@ def check_source(
     """The same for a file or folder whose source is known. Raises SubmissionStopped where a run gave nothing."""
     verdict = AnswerVerdict(exercise.name, exercise.title, file=file)
     seed = secrets.randbelow(1 << 31) if seed is None else seed
-    findings = _before_running(source)
+    findings = _before_running(source) or _not_to_be_used(source, exercise.without)
     if findings:
         verdict.name = Path(file).name
     for part in () if findings else exercise.parts:
@@ -89,7 +90,33 @@ def check_source(
             break
         verdict.name = exercise.name
     verdict.findings = with_code(findings, source)
+    if verdict.is_right and imports_regard(source) and not imports_regard(_solution(exercise)):
+        verdict.notes.append("It imports regard, where all of this is ready. It counts; but write it once yourself.")
     return verdict
+
+
+def _solution(exercise: Exercise) -> str:
+    path = exercise.path and exercise.path.parent / "solution.py"
+    return path.read_text(encoding="utf-8") if path and path.is_file() else "import regard"
+
+
+def imports_regard(source: str) -> bool:
+    """Does a file import regard, or a part of it?"""
+    nodes = list(ast.walk(ast.parse(source)))
+    names = [alias.name for one in nodes if isinstance(one, ast.Import) for alias in one.names]
+    names += [one.module or "" for one in nodes if isinstance(one, ast.ImportFrom)]
+    return any(name.partition(".")[0] == "regard" for name in names)
+
+
+def _not_to_be_used(source: str, without: Mapping[str, str]) -> list[Finding]:
+    """The first use of a name of torch that the task asks to do without."""
+    for one in ast.walk(ast.parse(source)):
+        used = [one.attr] if isinstance(one, ast.Attribute) else []
+        used += [alias.name for alias in one.names] if isinstance(one, ast.ImportFrom) else []
+        for name in (name for name in used if name in without):
+            says = f"It uses {name}, which is ready in torch. {without[name]}"
+            return [Finding("ready in torch", says, line=getattr(one, "lineno", 0))]
+    return []
 
 
 def _before_running(source: str) -> list[Finding]:
@@ -109,21 +136,37 @@ def _before_running(source: str) -> list[Finding]:
 
 
 def unwritten_lines(source: str) -> list[int]:
-    """The lines with `...` that are to be written; not those inside an index. SyntaxError if it is no Python."""
+    """The lines with `...` that are to be written; not those inside an index, or after a return.
+
+    SyntaxError if it is no Python.
+    """
 
     def lines(node: ast.AST) -> Iterator[int]:
         if isinstance(node, ast.Constant) and node.value is Ellipsis:
             yield node.lineno
-        for child in [node.value] if isinstance(node, ast.Subscript) else ast.iter_child_nodes(node):
+        for child in [node.value] if isinstance(node, ast.Subscript) else _children(node):
             yield from lines(child)
 
     return sorted(set(lines(ast.parse(source))))
 
 
+def _children(node: ast.AST) -> Iterator[ast.AST]:
+    """The parts of a node; of a block, the statements to the first that leaves it: what follows never runs."""
+    for _, value in ast.iter_fields(node):
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST):
+                yield child
+            if isinstance(child, (ast.Return, ast.Raise, ast.Break, ast.Continue)):
+                break
+
+
 def only_line(source: str, name: str) -> int:
-    """The line of a function that has one statement; 0 where there are more, and the mistake can be in any of them."""
+    """The line of a function that has one statement; 0 where there are more, and the mistake can be in any of them.
+
+    Functions that "the check calls" are given, so no mistake is in them.
+    """
     for one in ast.parse(source).body:
-        if isinstance(one, ast.FunctionDef) and one.name == name:
+        if isinstance(one, ast.FunctionDef) and one.name == name and GIVEN not in (ast.get_docstring(one) or ""):
             body = one.body[1:] if ast.get_docstring(one) is not None else one.body
             return body[0].lineno if len(body) == 1 else 0
     return 0
@@ -184,7 +227,11 @@ def _failing(part: Function | Judged, failed: Failure, arguments: Sequence[Any])
 
 def _check_function(part: Function, runs: Runs, seed: int) -> Finding | None:
     for run, (arguments, seen) in enumerate(runs):
-        difference = first_difference(seen, call_own(part.right, arguments, seed + run), part.tolerance)
+        right = call_own(part.right, arguments, seed + run)
+        difference = first_difference(seen, right, part.tolerance)
+        if difference is None and part.same_dtype and (mine := _dtype(seen)) != _dtype(right):
+            says = f"{_call_text(part, arguments)} is in {mine}; expected {_dtype(right)}, as the argument is."
+            return Finding("another dtype", says, "The next product, with tensors of the old dtype, fails.")
         if difference is None:
             continue
         call, says, example = _call_text(part, arguments), difference.says, difference.example
@@ -238,6 +285,10 @@ def _call_text(part: Function, arguments: Sequence[Any]) -> str:
         names = []
     names = names[: len(arguments)] if len(names) >= len(arguments) else [""] * len(arguments)
     return f"{part.name}({', '.join(name + _short(one) for name, one in zip(names, arguments, strict=True))})"
+
+
+def _dtype(value: Any) -> str:
+    return str(value.dtype).removeprefix("torch.") if isinstance(value, Tensor) else type(value).__name__
 
 
 def _short(value: Any) -> str:

@@ -135,4 +135,4 @@ def drive_layer(module: ModuleType, values: Mapping[str, Any]) -> tuple[dict[str
 
 def _request(part: Layer, seed: int) -> Request:
     own, weights = dict(part.arguments or {}), dict(part.weights or {})
-    return Request(part.causal, own, weights, seed=seed, mistakes=tuple(part.mistakes))
+    return Request(part.causal, own, weights, seed=seed, mistakes=tuple(part.mistakes), plain=part.plain)

@@ -46,6 +46,7 @@ class Function:
     tolerance: float | int = 1e-5  # of the largest number of a tensor
     runs: int = 3
     picture: str = ""
+    same_dtype: bool = False  # must a tensor have the dtype of the right one?
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class Layer:
     """A layer or function of attention, checked as `regard check` does it.
 
     causal, arguments and weights are those of `regard.check`; mistakes are more than those that it knows.
+    plain: nothing but the formula is right, so no residual inside, and dropout on the weights only.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Layer:
     arguments: Mapping[str, Any] | None = None
     weights: Mapping[str, str] | None = None
     mistakes: Sequence[Mistake] = ()
+    plain: bool = False
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,7 @@ class Exercise:
     parts: tuple[Part, ...]
     passes_unsolved: bool = False
     path: Path | None = None  # of exercise.py
+    without: Mapping[str, str] = field(default_factory=dict)  # names of torch that are not to be used, and why
 
 
 def load_exercise(path: Path | str) -> Exercise:
@@ -127,7 +131,8 @@ def load_exercise(path: Path | str) -> Exercise:
         if not part.name.isidentifier():
             raise ValueError(f"{path}: {part.name!r} is no name of Python; a part has the name of what is written")
     unsolved = bool(getattr(module, "passes_unsolved", False))
-    return Exercise(folder.name, title, tuple(parts), unsolved, path.resolve())
+    without = dict(getattr(module, "without", {}))
+    return Exercise(folder.name, title, tuple(parts), unsolved, path.resolve(), without)
 
 
 def _run(path: Path, folder: Path) -> ModuleType:

@@ -29,4 +29,4 @@ def judge(text):
     return None
 
 
-parts = [Layer("MultiHeadAttention", causal=True), Judged("forward_text", None, judge)]
+parts = [Layer("MultiHeadAttention", causal=True, plain=True), Judged("forward_text", None, judge)]

@@ -67,6 +67,7 @@ parts = [
         ],
         tolerance=2e-3,
         picture="weights",
+        same_dtype=True,
     ),
     Function(
         "causal_weights",
@@ -83,6 +84,7 @@ parts = [
             ),
         ],
         tolerance=2e-3,
+        same_dtype=True,
     ),
     Function(
         "causal_weights",
@@ -90,5 +92,6 @@ parts = [
         lambda scores: filled(scores, -torch.inf),
         wrong=[seen, zero, after],
         tolerance=2e-2,
+        same_dtype=True,
     ),
 ]

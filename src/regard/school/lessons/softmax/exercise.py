@@ -21,6 +21,7 @@ def exp_shares(shifted):
 
 
 LARGEST = "Subtract the largest: then every shifted score is 0 or negative, and exp is at most 1."
+without = dict.fromkeys(("softmax", "log_softmax", "Softmax", "softmin"), "Write it with exp and a sum, this once.")
 parts = [
     Function(
         "softmax",

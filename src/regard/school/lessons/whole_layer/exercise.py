@@ -2,4 +2,4 @@
 
 from regard.school.exercises import Layer
 
-parts = [Layer("MultiHeadAttention", causal=True)]
+parts = [Layer("MultiHeadAttention", causal=True, plain=True)]
