@@ -30,7 +30,7 @@ def judge(result, head_dim):
             "standard deviation",
             f"{at} {value:.2f}: this is the standard deviation, the square root of the variance.",
         )
-    if near(2 * head_dim):
+    if near(2 * head_dim) and not near(2000):
         return Fault(
             "queries with themselves",
             f"{at} {value:.1f}: twice as large as it should be, as if every query met itself.",
@@ -54,7 +54,7 @@ def judge(result, head_dim):
             f"{at} {value:.2f}: too small, as if the numbers came from torch.rand.",
             "torch.rand gives numbers between 0 and 1; torch.randn gives mean 0 and variance 1.",
         )
-    if value > 10 * head_dim:
+    if value > 10 * head_dim or near(2000):
         return Fault(
             "added up along the wrong axis",
             f"{at} {value:.0f}, far too large: more than head_dim products were added up for a score.",
@@ -69,11 +69,28 @@ def judge(result, head_dim):
     )
 
 
+def judge_spread(result, head_dim):
+    """At head_dim = 4, after 512 was right: 2000 pairs give 4, one key for all of them gives something else each time."""
+    value = float(result)
+    if abs(value - head_dim) < 0.25 * head_dim:
+        return None
+    return Fault(
+        "one key for all",
+        f"At head_dim = 512 the result is right; at head_dim = {head_dim} it was {value:.2f} this time, and is another "
+        "in every run, as if one key served all 2000 queries, or one query all keys.",
+        "2000 scores with one key have the variance of that key's own numbers: chance. Draw 2000 keys.",
+    )
+
+
 def at_width(head_dim):
     return lambda random: (head_dim,)
 
 
-parts = [Judged("variance_of_scores", at_width(head_dim), judge) for head_dim in (64, 4, 1024)] + [
+parts = [
+    Judged("variance_of_scores", at_width(512), judge),
+    Judged("variance_of_scores", at_width(4), judge_spread, runs=10),
+    Judged("variance_of_scores", at_width(64), judge),
+    # 512 comes first: there, one key for all gives nearly 512, and no other mistake does.
     Question(
         "divided_by",
         right="b",
