@@ -30,7 +30,7 @@ def judge(result, head_dim):
             "standard deviation",
             f"{at} {value:.2f}: this is the standard deviation, the square root of the variance.",
         )
-    if near(2 * head_dim) and not near(2000):
+    if near(2 * head_dim):
         return Fault(
             "queries with themselves",
             f"{at} {value:.1f}: twice as large as it should be, as if every query met itself.",
@@ -54,7 +54,7 @@ def judge(result, head_dim):
             f"{at} {value:.2f}: too small, as if the numbers came from torch.rand.",
             "torch.rand gives numbers between 0 and 1; torch.randn gives mean 0 and variance 1.",
         )
-    if value > 10 * head_dim or near(2000):
+    if value > 10 * head_dim:
         return Fault(
             "added up along the wrong axis",
             f"{at} {value:.0f}, far too large: more than head_dim products were added up for a score.",
@@ -69,28 +69,38 @@ def judge(result, head_dim):
     )
 
 
-def judge_spread(result, head_dim):
-    """At head_dim = 4, after 512 was right: 2000 pairs give 4, one key for all of them gives something else each time."""
+def judge_second(result, head_dim):
+    """At 64, once 1024 gave 1024, or about twice as much."""
     value = float(result)
-    if abs(value - head_dim) < 0.25 * head_dim:
-        return None
+    return None if abs(value - head_dim) < 0.2 * head_dim else _wrong_again(value, head_dim)
+
+
+def _wrong_again(value, head_dim):
+    if value > 10 * head_dim or abs(value - 2 * head_dim) < 0.3 * head_dim > 4:
+        return judge(value, head_dim)
     return Fault(
         "one key for all",
-        f"At head_dim = 512 the result is right; at head_dim = {head_dim} it was {value:.2f} this time, and is another "
+        f"At head_dim = 1024 the result is right; at head_dim = {head_dim} it was {value:.2f} this time, and is another "
         "in every run, as if one key served all 2000 queries, or one query all keys.",
         "2000 scores with one key have the variance of that key's own numbers: chance. Draw 2000 keys.",
     )
+
+
+def judge_first(result, head_dim):
+    """At 1024, the sums of 2000 products are as large as those of a vector with itself: 64 tells them apart."""
+    fault = judge(result, head_dim)
+    return None if fault is not None and fault.name == "queries with themselves" else fault
 
 
 def at_width(head_dim):
     return lambda random: (head_dim,)
 
 
+# One key for all queries gives nearly 1024 at 1024, as no other mistake does, and chance at 4.
 parts = [
-    Judged("variance_of_scores", at_width(512), judge),
-    Judged("variance_of_scores", at_width(4), judge_spread, runs=10),
-    Judged("variance_of_scores", at_width(64), judge),
-    # 512 comes first: there, one key for all gives nearly 512, and no other mistake does.
+    Judged("variance_of_scores", at_width(1024), judge_first),
+    Judged("variance_of_scores", at_width(64), judge_second),
+    Judged("variance_of_scores", at_width(4), judge_second, runs=10),
     Question(
         "divided_by",
         right="b",
