@@ -216,7 +216,7 @@ def _adopted(checked: Verdict, verdict: AnswerVerdict) -> list[Finding]:
 
 def _failing(part: Function | Judged, failed: Failure, arguments: Sequence[Any]) -> Finding:
     message = f"{failed.type}: {failed.message.strip()}"
-    for one in part.wrong if isinstance(part, Function) else ():
+    for one in part.wrong:
         if one.raises and one.raises in message:
             return Finding(one.name, one.says.format(*arguments), one.why, line=failed.line)
     if failed.type == "MemoryError" or "DefaultCPUAllocator" in message:

@@ -87,13 +87,14 @@ class Fault:
 class Judged:
     """A function with many right answers. judge(result, *arguments) returns None for a right one, else a Fault.
 
-    Without arguments, the name may be that of a value, too.
+    Without arguments, the name may be that of a value, too. wrong: answers that fail, known by their message.
     """
 
     name: str
     arguments: Arguments | None
     judge: Callable[..., Fault | None]
     runs: int = 1
+    wrong: Sequence[Wrong] = ()
 
 
 Part = Function | Layer | Question | Judged
