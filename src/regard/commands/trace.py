@@ -101,7 +101,7 @@ def _print_ladder(step: str, everything: bool) -> None:
     with regard.trace() as first:
         ladder.simplified_attention(ladder.VECTORS)
     titles = (
-        "1  simplified: each word mixed with those most like it",
+        "1  simplified: each word mixed with all words, by their dot products",
         "2  self-attention: + learned queries, keys, values, and a scale",
         "3  causal: + no look at the future",
         "4  multi-head: + two heads, and a projection that mixes them",
