@@ -116,14 +116,18 @@ def result_text(lesson: Lesson, checked: CheckedAnswer, width: int, with_ways: b
     if any(one.name == NOT_WRITTEN for one in verdict.findings):  # no mistake yet, so no red cross
         first = verdict.findings[0]
         place = shorten(f"    {Path(verdict.file).name}:{first.line}   {first.code}", width)
-        return f"{wrapped(f'· {first.says}', width)}\n\n{place}"
+        return "\n\n".join(filter(None, [wrapped(f"· {first.says}", width), place, _note(checked, width)]))
     blocks = [_printed(verdict.printed, width), as_text(verdict, width)]
     if verdict.is_right:
         explanation, _ = split_after(lesson.after)
         blocks.append(indented(explanation, width))
         blocks += [_picture(weights, width) for weights in verdict.pictures[:1]]
         blocks += [ways_text(lesson, width)] if with_ways else []
-    return "\n\n".join(filter(None, blocks))
+    return "\n\n".join(filter(None, [*blocks, _note(checked, width)]))
+
+
+def _note(checked: CheckedAnswer, width: int) -> str:
+    return wrapped(f"! {checked.note}", width, "  ", "    ") if checked.note else ""
 
 
 def split_after(text: str) -> tuple[str, str]:

@@ -23,6 +23,7 @@ from regard.school.exercises.comparing import answer_finding, describe_value, fi
 from regard.school.exercises.exercise import Exercise, Function, Judged, Layer, Part, Question, Wrong
 from regard.school.sandbox.worker import Worker
 
+NOT_UTF8 = "it is not UTF-8 text; save it as UTF-8, which editors offer as the file's encoding"
 SECONDS = 20.0  # for all parts together
 GIVEN = "The check calls this"  # in the docstring of a function that is not the learner's
 MOST_SHOWN, LONGEST_SHOWN = 6, 60  # numbers of a list or tensor that is shown as an argument, and characters
@@ -54,10 +55,13 @@ def check_answer(
     path = Path(path)
     nothing = AnswerVerdict(path.name, exercise.title, file=str(path))
     try:
-        source = path.read_text(encoding="utf-8")
+        source = path.read_text(encoding="utf-8-sig")  # with or without a byte-order mark
+        if "\0" in source:
+            nothing.problem = NOT_UTF8
+            return nothing
         return check_source(exercise, Submission(path, worker, seconds), source, str(path), seed)
     except UnicodeDecodeError:
-        nothing.problem = "it is not UTF-8 text"
+        nothing.problem = NOT_UTF8
     except OSError as error:
         nothing.problem = f"it cannot be read: {error.strerror}"
     except SubmissionStopped as stopped:
@@ -81,6 +85,8 @@ def check_source(
     verdict = AnswerVerdict(exercise.name, exercise.title, file=file)
     seed = secrets.randbelow(1 << 31) if seed is None else seed
     findings = _before_running(source) or _not_to_be_used(source, exercise.without)
+    if findings and findings[0].name == "not written yet":
+        findings = _wrong_choices(exercise, submission, source, seed, verdict) or findings
     if findings:
         verdict.name = Path(file).name
     for part in () if findings else exercise.parts:
@@ -93,6 +99,27 @@ def check_source(
     if verdict.is_right and imports_regard(source) and not imports_regard(_solution(exercise)):
         verdict.notes.append("It imports regard, where all of this is ready. It counts; but write it once yourself.")
     return verdict
+
+
+def _wrong_choices(
+    exercise: Exercise, submission: Submission, source: str, seed: int, verdict: AnswerVerdict
+) -> list[Finding]:
+    """The first wrong one of the questions that are answered, while other parts are not written yet."""
+    values = {
+        target.id: one.value
+        for one in ast.parse(source).body
+        if isinstance(one, ast.Assign)
+        for target in one.targets
+        if isinstance(target, ast.Name)
+    }
+    for part in exercise.parts:
+        if isinstance(part, Question) and not unwritten_lines(ast.unparse(values.get(part.name, ast.Constant(...)))):
+            try:
+                if findings := _checked(exercise, part, submission, source, seed, verdict):
+                    return findings
+            except SubmissionStopped:  # what is not written yet does not run
+                return []
+    return []
 
 
 def _solution(exercise: Exercise) -> str:
