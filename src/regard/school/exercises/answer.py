@@ -20,7 +20,7 @@ from regard.school.check.learner_code.submission import Submission, SubmissionSt
 from regard.school.check.verdict import Finding, Verdict, with_code
 from regard.school.exercises.calling import Called, arguments_of, call_learner, call_own, call_seeded, check_layer
 from regard.school.exercises.comparing import answer_finding, describe_value, first_difference, is_same, quotes_missing
-from regard.school.exercises.exercise import Exercise, Function, Judged, Layer, Part, Question, Wrong
+from regard.school.exercises.exercise import Exercise, Function, Judged, Layer, Part, Picture, Question, Wrong
 from regard.school.sandbox.worker import Worker
 
 NOT_UTF8 = "it is not UTF-8 text; save it as UTF-8, which editors offer as the file's encoding"
@@ -30,17 +30,28 @@ MOST_SHOWN, LONGEST_SHOWN = 6, 60  # numbers of a list or tensor that is shown a
 Runs = Sequence[tuple[tuple[Any, ...], Any]]  # arguments, and what the learner's function returned
 
 
+@dataclass(frozen=True)
+class DrawnPicture:
+    """What the learner's code made of the words of a Picture."""
+
+    says: str
+    weights: Tensor  # (H, T, S)
+    queries: Sequence[str]
+    keys: Sequence[str]
+
+
 @dataclass
 class AnswerVerdict(Verdict):
     """The verdict on an answer; with what the learner's code printed, and results to be drawn after success."""
 
     printed: str = ""
     pictures: list[Tensor] = field(default_factory=list)
+    drawn: DrawnPicture | None = None  # of the exercise's own picture
 
     def as_json(self) -> dict[str, Any]:
         """Everything but the pictures, in plain values."""
-        values = Verdict.as_json(replace(self, pictures=[]))
-        return {name: value for name, value in values.items() if name != "pictures"}
+        values = Verdict.as_json(replace(self, pictures=[], drawn=None))
+        return {name: value for name, value in values.items() if name not in ("pictures", "drawn")}
 
 
 def check_answer(
@@ -96,9 +107,25 @@ def check_source(
             break
         verdict.name = exercise.name
     verdict.findings = with_code(findings, source)
+    if verdict.is_right and exercise.picture is not None:
+        verdict.drawn = _drawn(exercise.picture, submission, seed)
     if verdict.is_right and imports_regard(source) and not imports_regard(_solution(exercise)):
         verdict.notes.append("It imports regard, where all of this is ready. It counts; but write it once yourself.")
     return verdict
+
+
+def _drawn(picture: Picture, submission: Submission, seed: int) -> DrawnPicture | None:
+    """The picture; None where the learner's code, though right, cannot be called for it."""
+    try:
+        module = (picture.build, picture.state) if picture.state else None
+        called = call_learner(picture.name, picture.calls, submission, seed, module=module)
+        weights = picture.weights(called.results)
+        weights = weights if weights.dim() == 3 else weights[None]
+    except (SubmissionStopped, RuntimeError, ValueError, TypeError, IndexError, AttributeError):
+        return None
+    if weights.shape[1:] != (len(picture.queries), len(picture.keys)):
+        return None
+    return DrawnPicture(picture.says, weights, picture.queries, picture.keys)
 
 
 def _wrong_choices(

@@ -97,6 +97,24 @@ class Judged:
     wrong: Sequence[Wrong] = ()
 
 
+@dataclass(frozen=True)
+class Picture:
+    """What the learner's own code does with a sentence, drawn after success: weights with their words.
+
+    calls: the arguments of every call of the function; of a class, it is built with `build`, loaded with `state`, and
+    the module is called. weights: what is drawn of the results, (H, T, S). keys: the words of the columns.
+    """
+
+    name: str
+    calls: Sequence[Sequence[Any]]
+    weights: Callable[[Sequence[Any]], torch.Tensor]
+    says: str
+    queries: Sequence[str]
+    keys: Sequence[str] = ("The", "cat", "sat", "on", "the", "mat")
+    build: Sequence[Any] = ()
+    state: Mapping[str, torch.Tensor] = field(default_factory=dict)
+
+
 Part = Function | Layer | Question | Judged
 
 
@@ -109,6 +127,7 @@ class Exercise:
     parts: tuple[Part, ...]
     passes_unsolved: bool = False
     path: Path | None = None  # of exercise.py
+    picture: Picture | None = None
     without: Mapping[str, str] = field(default_factory=dict)  # names of torch that are not to be used, and why
 
 
@@ -133,7 +152,10 @@ def load_exercise(path: Path | str) -> Exercise:
             raise ValueError(f"{path}: {part.name!r} is no name of Python; a part has the name of what is written")
     unsolved = bool(getattr(module, "passes_unsolved", False))
     without = dict(getattr(module, "without", {}))
-    return Exercise(folder.name, title, tuple(parts), unsolved, path.resolve(), without)
+    picture = getattr(module, "picture", None)
+    if not isinstance(picture, Picture | None):
+        raise ValueError(f"{path}: picture must be a Picture")
+    return Exercise(folder.name, title, tuple(parts), unsolved, path.resolve(), picture, without)
 
 
 def _run(path: Path, folder: Path) -> ModuleType:

@@ -2,6 +2,7 @@
 
 import torch
 
+from regard.school.exercises import cat
 from regard.school.exercises import Fault, Judged
 
 
@@ -108,3 +109,11 @@ parts = [
     Judged("dropout", lambda random: weights_and_p(random, True), judge_training),
     Judged("dropout", lambda random: weights_and_p(random, False), judge_use),
 ]
+
+picture = cat.of_result(
+    "dropout",
+    "Your dropout in training, p = 0.3: some weights are gone, the others larger:",
+    cat.scores().masked_fill(torch.ones(6, 6).triu(1) > 0, -torch.inf).softmax(-1),
+    0.3,
+    True,
+)

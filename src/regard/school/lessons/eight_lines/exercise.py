@@ -3,6 +3,7 @@
 import ast
 import textwrap
 
+from regard.school.exercises import cat
 from regard.school.exercises import Fault, Judged, Layer
 
 MOST, WIDEST = 8, 110
@@ -30,3 +31,5 @@ def judge(text):
 
 
 parts = [Layer("MultiHeadAttention", causal=True, plain=True), Judged("forward_text", None, judge)]
+
+picture = cat.of_layer("MultiHeadAttention", "The same two heads, out of eight lines of yours:")

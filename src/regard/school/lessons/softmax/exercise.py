@@ -2,6 +2,7 @@
 
 import torch
 
+from regard.school.exercises import cat
 from regard.school.exercises import Function, Wrong
 
 
@@ -137,3 +138,10 @@ parts = [
         tolerance=1e-3,  # numbers around 1000 have few digits after the point
     ),
 ]
+
+picture = cat.of_result(
+    "softmax",
+    "Your first weights. \"The cat sat on the mat\": how much of each word \"sat\" takes, by your softmax:",
+    cat.VECTORS @ cat.VECTORS[2],
+    rows=["sat"],
+)
