@@ -25,9 +25,10 @@ def rung_code(number: int) -> str:
 def plain_code(source: str) -> str:
     r"""The code without what stands between a reader and the formula.
 
-    >>> print(plain_code('def f(x: Tensor, n: int = 3) -> Tensor:\n    check_width(x, n)\n    return step("double", 2 * x)  # (T,)\n'))
+    >>> code = 'def f(x: Tensor, n: int = 3) -> Tensor:\n    check_width(x, n)\n    return step("double", 2 * x)\n'
+    >>> print(plain_code(code), end="")
     def f(x, n=3):
-        return 2 * x  # (T,)
+        return 2 * x
     """
     text = source.encode()  # the places in a syntax tree count bytes
     lines = [0]
