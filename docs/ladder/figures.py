@@ -5,12 +5,20 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import torch
 
-from regard.school.exercises.cat import EYE, VECTORS, WORDS, keys, queries, scores
+from regard.school.exercises.cat import EYE, VECTORS, WORDS, scores
 from regard.show.figures import draw_weights
 
 HERE = Path(__file__).parent
 BLUE, GREY, ORANGE = "#2a6f97", "#b8c0c8", "#c8641e"
-plt.rcParams.update({"svg.hashsalt": "regard", "svg.fonttype": "none", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
+plt.rcParams.update(
+    {
+        "svg.hashsalt": "regard",
+        "svg.fonttype": "none",
+        "font.size": 9,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+    }
+)
 future = torch.ones(6, 6, dtype=torch.bool).triu(1)
 causal = [scores(head).masked_fill(future, -torch.inf).softmax(-1) for head in (0, 1)]
 

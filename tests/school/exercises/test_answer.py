@@ -184,7 +184,9 @@ def test_a_byte_order_mark_is_no_mistake(exercise, worker, tmp_path):
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-16-le"])
 def test_another_encoding_is_told_its_remedy(encoding, exercise, worker, tmp_path):
     path = tmp_path / "09_scale.py"
-    path.write_text(f"# é\n{ANSWER.replace('√', 'root')}".encode("latin-1", "replace").decode("latin-1"), encoding=encoding)
+    path.write_text(
+        f"# é\n{ANSWER.replace('√', 'root')}".encode("latin-1", "replace").decode("latin-1"), encoding=encoding
+    )
     verdict = check_answer(exercise, worker, path)
     assert (verdict.status, verdict.problem) == ("unchecked", NOT_UTF8)
 

@@ -223,7 +223,9 @@ def _with_behaviours(result: Experiment, verdict: Verdict) -> Verdict:
     elif said:
         verdict.problem = f"another mechanism, as it says: {said}; not checked"
     if extension is not None and result.request.plain and extension.what.startswith("It adds x to its output"):
-        verdict.findings.insert(0, RESIDUAL_INSIDE.found("The layer adds x to its output; it returns the output alone."))
+        verdict.findings.insert(
+            0, RESIDUAL_INSIDE.found("The layer adds x to its output; it returns the output alone.")
+        )
     elif extension is not None and extension.unknown and not verdict.mistakes:
         what = extension.what.removesuffix(".")
         verdict.problem = f"{what[0].lower()}{what[1:]}; {extension.unknown}. Everything else in it is right."

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from regard.school.course.certificate import RecheckedAnswer
-    from regard.school.exercises.answer import DrawnPicture
     from regard.school.course.verification import LessonReport
+    from regard.school.exercises.answer import DrawnPicture
 
 _BAR = 30  # columns
 _MOST_PRINTED = 30  # lines of what the learner's code printed

@@ -25,6 +25,7 @@ from regard.school.sandbox.worker import Worker
 
 NOT_UTF8 = "it is not UTF-8 text; save it as UTF-8, which editors offer as the file's encoding"
 SECONDS = 20.0  # for all parts together
+ROUGH = 0.05  # of the largest number: a result that is right but for its dtype
 GIVEN = "The check calls this"  # in the docstring of a function that is not the learner's
 MOST_SHOWN, LONGEST_SHOWN = 6, 60  # numbers of a list or tensor that is shown as an argument, and characters
 Runs = Sequence[tuple[tuple[Any, ...], Any]]  # arguments, and what the learner's function returned
@@ -283,9 +284,8 @@ def _check_function(part: Function, runs: Runs, seed: int) -> Finding | None:
     for run, (arguments, seen) in enumerate(runs):
         right = call_own(part.right, arguments, seed + run)
         difference = first_difference(seen, right, part.tolerance)
-        if difference is None and part.same_dtype and (mine := _dtype(seen)) != _dtype(right):
-            says = f"{_call_text(part, arguments)} is in {mine}; expected {_dtype(right)}, as the argument is."
-            return Finding("another dtype", says, "The next product, with tensors of the old dtype, fails.")
+        if part.same_dtype and (finding := _other_dtype(seen, right, _call_text(part, arguments))):
+            return finding
         if difference is None:
             continue
         call, says, example = _call_text(part, arguments), difference.says, difference.example
@@ -341,8 +341,13 @@ def _call_text(part: Function, arguments: Sequence[Any]) -> str:
     return f"{part.name}({', '.join(name + _short(one) for name, one in zip(names, arguments, strict=True))})"
 
 
-def _dtype(value: Any) -> str:
-    return str(value.dtype).removeprefix("torch.") if isinstance(value, Tensor) else type(value).__name__
+def _other_dtype(seen: Any, right: Any, call: str) -> Finding | None:
+    """What is wrong with nearly the right numbers in another dtype, or with digits that one has lost."""
+    if not isinstance(seen, Tensor) or seen.dtype is right.dtype or not is_same(seen, right, ROUGH):
+        return None
+    names = [str(one.dtype).removeprefix("torch.") for one in (seen, right)]
+    says = f"{call} is in {names[0]}; expected {names[1]}, as the argument is."
+    return Finding("another dtype", says, "The next product, with tensors of the old dtype, fails.")
 
 
 def _short(value: Any) -> str:

@@ -47,7 +47,9 @@ def judge(result, x, d_out):
         return Fault("run was changed", "run returns the output and the weights; it is given, leave it as it is.")
     out, (layers, others) = result[0], layers_of(result[1])
     if not isinstance(out, torch.Tensor) or len(layers) != 2:
-        return Fault("not two layers", f"The model has {len(layers)} attention layers with weights; it has first and second.")
+        return Fault(
+            "not two layers", f"The model has {len(layers)} attention layers with weights; it has first and second."
+        )
     first, second = layers
     hidden = attention(x, first)
     between = [hidden, *(tried(lambda one=one: linear(hidden, one)) for one in others)]

@@ -65,7 +65,9 @@ def judge(result, claim, texts, seed):
         why = "The text repeats nothing, so nothing was tested. Neither True nor False can be said."
         return Fault("untested counts as an outcome", called, why)
     if right is False and told is None:
-        return Fault("refuted is not untested", called, "One text is enough to refute a claim, whatever the others are.")
+        return Fault(
+            "refuted is not untested", called, "One text is enough to refute a claim, whatever the others are."
+        )
     if right is False:
         return Fault("one text is enough to refute", called, "The claim says: on every text.")
     return Fault("another outcome", called)

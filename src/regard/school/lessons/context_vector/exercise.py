@@ -89,6 +89,6 @@ picture = cat.Picture(
     "context_of",
     [(torch.cat([cat.VECTORS, cat.SMALL * cat.EYE], dim=1), 2)],
     lambda results: results[0][None, None, -6:] / cat.SMALL,
-    "What \"sat\" takes of each word, scores and softmax now both yours:",
+    'What "sat" takes of each word, scores and softmax now both yours:',
     ["sat"],
 )

@@ -50,6 +50,11 @@ common = [
         lambda d_in, d_out, H, bias: 3 * (d_in * d_out + d_out * bias) + H * (d_out * d_out + d_out),
     ),
     Wrong(
+        "bias times the heads",
+        "out_proj's bias is counted once for each head; it is one, of d_out = {1} numbers.",
+        lambda d_in, d_out, H, bias: right(d_in, d_out, H, bias) + (H - 1) * d_out,
+    ),
+    Wrong(
         "one projection for three",
         "W_query is counted, W_key and W_value are not: there are three of them.",
         lambda d_in, d_out, H, bias: d_in * d_out + d_out * bias + d_out * d_out + d_out,

@@ -104,7 +104,9 @@ def judge_use(result, weights, p, training):
     return Fault("changed outside training", "With training=False the weights come back changed.")
 
 
-without = dict.fromkeys(("dropout", "Dropout", "dropout_", "feature_dropout"), "Write it with random numbers, this once.")
+without = dict.fromkeys(
+    ("dropout", "Dropout", "dropout_", "feature_dropout"), "Write it with random numbers, this once."
+)
 parts = [
     Judged("dropout", lambda random: weights_and_p(random, True), judge_training),
     Judged("dropout", lambda random: weights_and_p(random, False), judge_use),

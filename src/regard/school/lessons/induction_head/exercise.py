@@ -57,7 +57,9 @@ def judge_head(result, ids, seed):
     if (head, layer) == best:
         return Fault("head before layer", "The layer comes first in the pair, then the head.")
     if (layer, head) == (best[0], head_order(seed, best[0], 8)[best[1]]):
-        says = "That is where the head is in the model as it was trained. Here the heads stand in another order: measure."
+        says = (
+            "That is where the head is in the model as it was trained. Here the heads stand in another order: measure."
+        )
         return Fault("known by heart", says)
     mine = seen[layer, head]
     name, many = f"{layer}.{head}", f"another head puts {weight[best]:.2f} there"

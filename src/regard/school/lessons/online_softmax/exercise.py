@@ -161,6 +161,21 @@ parts = [
                 why="The new terms were measured against the new maximum already.",
             ),
             Wrong(
+                "correction on the new total",
+                "The correction multiplies the new terms of total; it is for the old total.",
+                make_other(join=lambda t, c, e, terms, v: (t + terms.sum(-1) * e, c * e[:, None] + terms @ v)),
+            ),
+            Wrong(
+                "mean of the terms",
+                "The mean of the new terms is added to total; it is their sum.",
+                make_other(join=lambda t, c, e, terms, v: (t * e + terms.mean(-1), c * e[:, None] + terms @ v)),
+            ),
+            Wrong(
+                "largest of the whole block",
+                "The largest score of the whole block counts for every row; each query has its own: amax(-1).",
+                make_update(lambda old, block: torch.maximum(old, block.max())),
+            ),
+            Wrong(
                 "correction without exp",
                 "The correction is old − new; it is e^(old − new).",
                 make_other(choose_correction=lambda old, new: old - new),

@@ -66,7 +66,9 @@ def judge_program(name):
         where = f"line {mine}" if mine else "no line"
         if mine != line:
             if not 0 <= mine <= 5:
-                return Fault("no such line", f"{name} has lines 1 to 5; {mine} is none of them. 0 says that none fails.")
+                return Fault(
+                    "no such line", f"{name} has lines 1 to 5; {mine} is none of them. 0 says that none fails."
+                )
             if mine == 0:
                 return Fault("it fails", f"{name} does not run to its end.", WHY[name])
             if line == 0 or mine < line:
@@ -85,8 +87,10 @@ def shapes(fits):
     def make(random):
         sizes = torch.tensor([2, 3, 5, 7, 11, 13])[torch.randperm(6, generator=random)].tolist()
         B, H, T, D, S, other = sizes
-        return ((B, H, T, D), (B, H, D, S)) if fits == "yes" else (
-            ((B, H, T, D), (B, H, S, D)) if fits == "inner" else ((B, H, T, D), (B, other, D, S))
+        return (
+            ((B, H, T, D), (B, H, D, S))
+            if fits == "yes"
+            else (((B, H, T, D), (B, H, S, D)) if fits == "inner" else ((B, H, T, D), (B, other, D, S)))
         )
 
     return make
@@ -127,6 +131,11 @@ parts = [
                 "inner axes not compared",
                 "{0} @ {1} fails: the last axis of a must be as long as the one before the last of b.",
                 never_fails,
+            ),
+            Wrong(
+                "something else than None",
+                "{0} @ {1} fails; then return None, as the task says.",
+                lambda a, b: (),
             ),
         ],
     ),

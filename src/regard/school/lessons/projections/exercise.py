@@ -45,6 +45,21 @@ parts = [
                 lambda x, Q, K, V: projected(x, Q, V, K),
             ),
             Wrong(
+                "order reversed",
+                "Values come first; return q, k, v in this order.",
+                lambda x, Q, K, V: projected(x, V, K, Q),
+            ),
+            Wrong(
+                "order v, q, k",
+                "Values come first; return q, k, v in this order.",
+                lambda x, Q, K, V: projected(x, V, Q, K),
+            ),
+            Wrong(
+                "queries by W_value",
+                "q comes from W_value; W_query makes the queries.",
+                lambda x, Q, K, V: projected(x, V, K, V),
+            ),
+            Wrong(
                 "queries by W_key",
                 "q comes from W_key; W_query makes the queries.",
                 lambda x, Q, K, V: projected(x, K, K, V),

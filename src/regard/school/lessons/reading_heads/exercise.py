@@ -47,7 +47,9 @@ def judge(result, text, seed):
     if given == best:
         return None
     known = [(layer, head_order(seed, layer, 8)[head]) for layer, head in best]
-    if any(mine == known[i] for i, mine in enumerate(given)) and all(mine in (known[i], best[i]) for i, mine in enumerate(given)):
+    if any(mine == known[i] for i, mine in enumerate(given)) and all(
+        mine in (known[i], best[i]) for i, mine in enumerate(given)
+    ):
         return Fault(
             "known by heart",
             "That is where the head is in the model as it was trained. Here the heads stand in another order: measure.",

@@ -122,6 +122,16 @@ parts = [
                 make_rotate(turn=lambda a, b, cos, sin: [a * cos - b * sin, b]),
             ),
             Wrong(
+                "b' without a",
+                "b' is b·cos alone; it is a·sin + b·cos.",
+                make_rotate(turn=lambda a, b, cos, sin: [a * cos - b * sin, b * cos]),
+            ),
+            Wrong(
+                "base 1000",
+                "The speeds are powers of 1000; here they are of 10000.",
+                lambda x, positions: turned_by(x, positions, 1_000.0 ** (-2 * torch.arange(3) / 6)),
+            ),
+            Wrong(
                 "sine and cosine exchanged",
                 "cos and sin have changed places: at position 0 nothing may turn, and cos(0) = 1.",
                 make_rotate(turn=lambda a, b, cos, sin: [a * sin - b * cos, a * cos + b * sin]),

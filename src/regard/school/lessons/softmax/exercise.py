@@ -111,6 +111,12 @@ parts = [
                 why=LARGEST,
             ),
             Wrong(
+                "the sum subtracted",
+                "The sum of all scores is subtracted, which is far above the largest: every exp is 0, and 0 / 0 is nan.",
+                lambda scores: exp_shares(scores - scores.sum()),
+                why=LARGEST,
+            ),
+            Wrong(
                 "the mean subtracted",
                 "The mean is subtracted, and the largest score is still far above it: exp overflows, inf / inf is nan.",
                 lambda scores: exp_shares(scores - scores.mean()),
@@ -141,7 +147,7 @@ parts = [
 
 picture = cat.of_result(
     "softmax",
-    "Your first weights. \"The cat sat on the mat\": how much of each word \"sat\" takes, by your softmax:",
+    'Your first weights. "The cat sat on the mat": how much of each word "sat" takes, by your softmax:',
     cat.VECTORS @ cat.VECTORS[2],
     rows=["sat"],
 )

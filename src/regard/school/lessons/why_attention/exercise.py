@@ -66,6 +66,21 @@ wrong = [
         make_run(lambda out, x: gradient(out[-1].sum(), x).abs().sum(-1)),
     ),
     Wrong(
+        "mean without signs",
+        "The sizes of a gradient's numbers are averaged; its length is .norm(dim=-1).",
+        make_run(lambda out, x: gradient(out[-1].sum(), x).abs().mean(-1)),
+    ),
+    Wrong(
+        "one length for all",
+        "That is one length for all words together; it is wanted for each word: dim=-1.",
+        make_run(lambda out, x: gradient(out[-1].sum(), x).norm()),
+    ),
+    Wrong(
+        "length of the output",
+        "The gradient starts at the length of the last output; it starts at the sum of its numbers.",
+        make_run(lambda out, x: gradient(out[-1].norm(), x).norm(dim=-1)),
+    ),
+    Wrong(
         "not the length",
         "The gradient comes back as it is, 32 numbers for each word; its length is .norm(dim=-1).",
         make_run(lambda out, x: gradient(out[-1].sum(), x)),

@@ -109,5 +109,5 @@ parts = [
             "Dividing numbers by c divides their variance by c².",
             "c": "Far too much: dividing numbers by c divides their variance by c².",
         },
-    )
+    ),
 ]
