@@ -1,4 +1,4 @@
-"""Draw the figures of docs/ladder.md and docs/questions.md: `python docs/ladder/figures.py`, in the project's directory."""
+"""Draw the figures of docs/ladder.md and docs/questions.md: `python docs/ladder/figures.py`."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ def save(name):
 
 def rung(name, *pairs):
     """Weights of the rung beside those of the rung below."""
-    figure, axes = plt.subplots(1, len(pairs), figsize=(3.2 * len(pairs), 3.1), layout="constrained")
+    _figure, axes = plt.subplots(1, len(pairs), figsize=(3.2 * len(pairs), 3.1), layout="constrained")
     for ax, (title, weights, hides) in zip(axes, pairs, strict=True):
         draw_weights(weights, WORDS, WORDS, title, mask=~future if hides else None, ax=ax)
     save(name)

@@ -1,10 +1,11 @@
-"""The code of a rung of the ladder as one would write it on a board: without checks, helpers, names of steps and types."""
+"""The code of a rung of the ladder as one would write it on a board: without checks, helpers, steps and types."""
 
 from __future__ import annotations
 
 import ast
 import re
 from collections.abc import Iterator
+from functools import singledispatch
 from pathlib import Path
 
 RUNGS = ("simplified", "self_attention", "causal", "multi_head")
@@ -30,84 +31,103 @@ def plain_code(source: str) -> str:
     def f(x, n=3):
         return 2 * x
     """
-    text = source.encode()  # the places in a syntax tree count bytes
-    lines = [0]
-    for line in text.splitlines(keepends=True):
-        lines.append(lines[-1] + len(line))
-    edits = sorted(_edits(ast.parse(source), text, lines))
+    place = _Places(source.encode())  # a syntax tree counts bytes
+    edits = sorted(edit for node in ast.walk(ast.parse(source)) for edit in _edits(node, place))
     outside = [one for one in edits if not any(a <= one[0] and one[1] <= b and (a, b) != one[:2] for a, b, _ in edits)]
     parts, at = [], 0
     for start, end, new in outside:
-        parts += [text[at:start].decode(), new]
+        parts += [place.text[at:start].decode(), new]
         at = end
-    plain = "".join([*parts, text[at:].decode()])
+    plain = "".join([*parts, place.text[at:].decode()])
     return re.sub(r"\n{4,}", "\n\n\n", re.sub(r"[ \t]+\n", "\n", plain)).strip() + "\n"
 
 
-def _edits(tree: ast.AST, text: bytes, lines: list[int]) -> Iterator[Edit]:
-    def place(node: ast.AST) -> tuple[int, int]:
-        start = lines[node.lineno - 1] + node.col_offset  # type: ignore[attr-defined]
-        return start, lines[node.end_lineno - 1] + node.end_col_offset  # type: ignore[attr-defined]
+class _Places:
+    """Where the nodes of a syntax tree are in a text."""
 
-    def whole_lines(node: ast.AST) -> tuple[int, int]:
-        return lines[node.lineno - 1], lines[node.end_lineno]  # type: ignore[attr-defined]
+    def __init__(self, text: bytes) -> None:
+        self.text, self.starts = text, [0]
+        for line in text.splitlines(keepends=True):
+            self.starts.append(self.starts[-1] + len(line))
 
-    for node in ast.walk(tree):
-        if _is_dropped(node):
-            yield *whole_lines(node), ""
-        elif isinstance(node, ast.AnnAssign) and node.value is not None:
-            yield place(node.target)[1], place(node.value)[0], " = "
-        elif isinstance(node, ast.Call) and _called(node) == "step":
-            start, end = place(node.args[1])
-            yield *place(node), plain_expression(text[start:end].decode())
-        elif isinstance(node, ast.arg) and node.annotation is not None:
-            end = place(node.annotation)[1]
-            has_default = text[end : end + 3] == b" = "
-            yield place(node)[0] + len(node.arg.encode()), end + 3 * has_default, "=" * has_default
-        elif isinstance(node, ast.ImportFrom) and node.module == "torch":
-            names = ", ".join(one.name for one in node.names if one.name != "Tensor")
-            yield (*place(node), f"from torch import {names}") if names else (*whole_lines(node), "")
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            yield from _of_definition(node, text, lines)
-        if isinstance(node, ast.FunctionDef) and node.returns is not None:
-            start, end = place(node.returns)
-            yield start - len(" -> "), end, ""
+    def of(self, node: ast.AST) -> tuple[int, int]:
+        """From where to where it is."""
+        start = self.starts[node.lineno - 1] + node.col_offset  # type: ignore[attr-defined]
+        return start, self.starts[node.end_lineno - 1] + node.end_col_offset  # type: ignore[attr-defined]
+
+    def lines_of(self, node: ast.AST) -> tuple[int, int]:
+        """The same for all of its lines, to the beginning of the next."""
+        return self.starts[node.lineno - 1], self.starts[node.end_lineno]  # type: ignore[attr-defined]
 
 
-def _of_definition(node: ast.FunctionDef | ast.ClassDef, text: bytes, lines: list[int]) -> Iterator[Edit]:
-    """Its docstring and its decorators."""
+@singledispatch
+def _edits(node: ast.AST, place: _Places) -> Iterator[Edit]:
+    """What is left out of a node, or put in its place."""
+    yield from ()
+
+
+@_edits.register
+def _of_statement(node: ast.Expr, place: _Places) -> Iterator[Edit]:
+    """Checks, and steps that only name what was there before."""
+    if isinstance(node.value, ast.Call):
+        call = node.value
+        only_named = _called(call) == "step" and isinstance(call.args[1], ast.Name)
+        if only_named or _called(call).startswith("check_"):
+            yield *place.lines_of(node), ""
+
+
+@_edits.register
+def _of_call(node: ast.Call, place: _Places) -> Iterator[Edit]:
+    """Of a step, what it computes."""
+    if _called(node) == "step":
+        start, end = place.of(node.args[1])
+        inner = place.text[start:end].decode()
+        yield *place.of(node), plain_code(inner).strip() if "step(" in inner else inner
+
+
+@_edits.register
+def _of_value(node: ast.AnnAssign, place: _Places) -> Iterator[Edit]:
+    """The type of a value; all of it where there is no value."""
+    if node.value is None:
+        yield *place.lines_of(node), ""
+    else:
+        yield place.of(node.target)[1], place.of(node.value)[0], " = "
+
+
+@_edits.register
+def _of_argument(node: ast.arg, place: _Places) -> Iterator[Edit]:
+    """The type of an argument."""
+    if node.annotation is not None:
+        end = place.of(node.annotation)[1]
+        has_default = place.text[end : end + 3] == b" = "
+        yield place.of(node)[0] + len(node.arg.encode()), end + 3 * has_default, "=" * has_default
+
+
+@_edits.register
+def _of_import(node: ast.ImportFrom, place: _Places) -> Iterator[Edit]:
+    """Helpers and types."""
+    names = [one.name for one in node.names if one.name != "Tensor"]
+    if node.module in _HELPERS or not names:
+        yield *place.lines_of(node), ""
+    elif len(names) < len(node.names):
+        yield *place.of(node), f"from {node.module} import {', '.join(names)}"
+
+
+@_edits.register(ast.FunctionDef)
+@_edits.register(ast.ClassDef)
+def _of_definition(node: ast.FunctionDef | ast.ClassDef, place: _Places) -> Iterator[Edit]:
+    """The docstring with the empty lines below it, decorators, and the type of what it returns."""
     for one in node.decorator_list:
-        yield lines[one.lineno - 1], lines[one.end_lineno or 0], ""
+        yield *place.lines_of(one), ""
     if ast.get_docstring(node) is not None and len(node.body) > 1:
-        first, then = node.body[:2]
-        yield lines[first.lineno - 1], lines[_first_line(then, lines, text, first) - 1], ""
-
-
-def _first_line(then: ast.stmt, lines: list[int], text: bytes, before: ast.stmt) -> int:
-    """The line after a docstring; an empty one goes with it."""
-    end = before.end_lineno or before.lineno
-    while end + 1 < then.lineno and not text[lines[end] : lines[end + 1]].strip():
-        end += 1
-    return end + 1
-
-
-def _is_dropped(node: ast.AST) -> bool:
-    """Statements that a reader of the formula does not need."""
-    if isinstance(node, ast.ImportFrom):
-        return node.module in _HELPERS
-    if isinstance(node, ast.AnnAssign):
-        return node.value is None
-    if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
-        return False
-    call = node.value
-    is_named = _called(call) == "step" and isinstance(call.args[1], ast.Name)  # nothing is computed there
-    return is_named or _called(call).startswith("check_")
+        start, end = place.lines_of(node.body[0])
+        rest = place.text[end:]
+        yield start, end + len(rest) - len(rest.lstrip(b"\n")), ""
+    returned = getattr(node, "returns", None)
+    if returned is not None:
+        start, end = place.of(returned)
+        yield start - len(" -> "), end, ""
 
 
 def _called(node: ast.Call) -> str:
     return node.func.id if isinstance(node.func, ast.Name) else ""
-
-
-def plain_expression(text: str) -> str:
-    """An expression in which no step has a name: `step("x", x).shape` is `x.shape`."""
-    return plain_code(text).strip() if "step(" in text else text

@@ -1,7 +1,7 @@
 """Rung 4, multi-head attention: several heads look for different things at once.
 
-What goes wrong without it: one softmax gives one set of shares. *sat* needs to know who, *cat*, and in another language
-or layer also where, *mat*: one head hands over a blend of both, which is neither. Two heads hand over both, side by side.
+What goes wrong without it: one softmax gives one set of shares. *mat* needs to know what is on it and which word says
+where: one head hands over a blend of *cat* and *on*, which is neither. Two heads hand over both, side by side.
 
 Adds to rung 3: the width is split into num_heads heads of head_dim = d_out / num_heads, each with its own weights;
 their contexts are joined again, and out_proj mixes them. The scale is √head_dim, the length of the vectors that are

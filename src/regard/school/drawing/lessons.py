@@ -165,7 +165,9 @@ def _words(drawn: DrawnPicture, width: int) -> str:
     if len(tables) > 1:
         titled = [[f"{'':{len(one[0]) - len(one[0].lstrip())}}head {n}", *one] for n, one in enumerate(tables)]
         wide = [max(map(len, one)) for one in titled]
-        beside = ["".join(f"{line:<{n + 1}}" for line, n in zip(row, wide, strict=True)) for row in zip(*titled)]
+        beside = [
+            "".join(f"{line:<{n + 1}}" for line, n in zip(row, wide, strict=True)) for row in zip(*titled, strict=False)
+        ]
         fits = sum(wide) + len(wide) + 2 <= width
         lines = beside if fits else [line for one in titled for line in [*one, ""]]
     else:

@@ -108,11 +108,19 @@ def check_source(
             break
         verdict.name = exercise.name
     verdict.findings = with_code(findings, source)
-    if verdict.is_right and exercise.picture is not None:
-        verdict.drawn = _drawn(exercise.picture, submission, seed)
-    if verdict.is_right and imports_regard(source) and not imports_regard(_solution(exercise)):
-        verdict.notes.append("It imports regard, where all of this is ready. It counts; but write it once yourself.")
+    if verdict.is_right:
+        _add_after_success(exercise, submission, source, seed, verdict)
     return verdict
+
+
+def _add_after_success(
+    exercise: Exercise, submission: Submission, source: str, seed: int, verdict: AnswerVerdict
+) -> None:
+    """The picture of a right answer, and a word where it is not the learner's own."""
+    if exercise.picture is not None:
+        verdict.drawn = _drawn(exercise.picture, submission, seed)
+    if imports_regard(source) and not imports_regard(_solution(exercise)):
+        verdict.notes.append("It imports regard, where all of this is ready. It counts; but write it once yourself.")
 
 
 def _drawn(picture: Picture, submission: Submission, seed: int) -> DrawnPicture | None:

@@ -54,17 +54,19 @@ def keys(head: int = 0) -> Tensor:
 
 def scores(head: int = 0) -> Tensor:
     """Scaled, without a mask."""
-    return queries(head) @ keys(head).T / HEAD**0.5
+    scaled: Tensor = queries(head) @ keys(head).T / HEAD**0.5
+    return scaled
 
 
 def of_result(name: str, says: str, *arguments: Any, rows: Sequence[str] = WORDS) -> Picture:
-    """A picture of what a function returns for these arguments: (S,), (T, S) or (H, T, S) weights, or a batch of them."""
+    """A picture of what a function returns: (S,), (T, S) or (H, T, S) weights, or a batch of them."""
     shown = len(rows)
 
     def weights(results: Sequence[Any]) -> Tensor:
-        result = results[0][0] if isinstance(results[0], (tuple, list)) else results[0]
+        result: Tensor = results[0][0] if isinstance(results[0], (tuple, list)) else results[0]
         matrix = result.float()[None] if result.dim() == 1 else result.float()
-        return matrix.reshape(-1, *matrix.shape[-2:])[:2, -shown:]
+        heads: Tensor = matrix.reshape(-1, *matrix.shape[-2:])
+        return heads[:2, -shown:]
 
     return Picture(name, [arguments], weights, says, tuple(rows))
 
@@ -83,7 +85,8 @@ def of_layer(name: str, says: str) -> Picture:
     build = (wide.shape[1], 2 * HEAD, len(WORDS), 0.0, 2)
 
     def weights(results: Sequence[Any]) -> Tensor:
-        return results[0][0].reshape(len(WORDS), 2, len(WORDS)).transpose(0, 1)
+        out: Tensor = results[0][0]
+        return out.reshape(len(WORDS), 2, len(WORDS)).transpose(0, 1)
 
     return Picture(name, [(wide[None],)], weights, says, WORDS, build=build, state=state)
 
@@ -94,7 +97,8 @@ def of_change(name: str, says: str, call: Callable[[int | None], tuple[Any, ...]
     def weights(results: Sequence[Any]) -> Tensor:
         plain, *changed = (one[0].float() for one in results)
         sizes = torch.stack([(one - plain).norm(dim=-1) for one in changed], dim=1)
-        return (sizes / sizes.sum(-1, keepdim=True))[None]
+        shares: Tensor = sizes / sizes.sum(-1, keepdim=True)
+        return shares[None]
 
     return Picture(name, [call(None), *(call(j) for j in range(len(WORDS)))], weights, says, WORDS)
 

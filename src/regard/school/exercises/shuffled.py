@@ -17,9 +17,9 @@ def shuffled_tiny(seed: int = 0) -> GPT:
     8
     """
     model = GPT.from_pretrained(NAME)
-    for layer, block in enumerate(model.blocks):
-        attention = block.attention
-        move_heads(attention, head_order(seed, layer, attention.num_heads))
+    for layer in range(model.config.num_layers):
+        attention = model.get_submodule(f"blocks.{layer}.attention")
+        move_heads(attention, head_order(seed, layer, model.config.num_heads))
     return model
 
 

@@ -73,7 +73,7 @@ def weights_table(
 
 
 def shaded_table(weights: Float[Tensor, "T S"], rows: Sequence[str], cols: Sequence[str]) -> list[str]:
-    """The lines of a small table with two digits and a shade for each weight; · is 0.
+    r"""The lines of a small table with two digits and a shade for each weight; · is 0.
 
     >>> import torch
     >>> print(*shaded_table(torch.tensor([[1.0, 0.0], [0.25, 0.75]]), ["The", "cat"], ["The", "cat"]), sep="\\n")
