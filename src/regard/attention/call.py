@@ -101,7 +101,7 @@ def checked_call(
 
 
 def usual_scale(D: int) -> float:
-    """1/√D, which brings the variance of scores back near 1."""
+    """1/√D: scores of independent numbers of variance 1 have variance 1 again."""
     return 1 / math.sqrt(max(D, 1))
 
 

@@ -27,6 +27,9 @@ def trace(
         str | None, option("Head to show, with a sentence: 4.3, or 3 with --layer 4. [default: the clearest role]")
     ] = None,
     layer: Annotated[int | None, option("Layer to show, with a sentence. [default: the clearest role]", min=0)] = None,
+    code: Annotated[
+        int | None, option("Print the code of a rung of the ladder, without helpers and checks: 1 to 4.", min=1, max=4)
+    ] = None,
     step: Annotated[str | None, option("Step to show as a matrix: scores, mask, queries, … [default: weights]")] = None,
     tokens: Annotated[int | None, option("Show shapes only, for this many tokens. [default: off]", min=1)] = None,
     # The defaults below are None, so that an option that is typed where it means nothing can be refused.
@@ -44,7 +47,13 @@ def trace(
     """Show the steps of attention, with their shapes and values."""
     sizes = {"--d-model": d_model, "--heads": heads, "--kv-heads": kv_heads, "--batch": batch}
     sizes["--no-causal" if causal is False else "--causal"] = causal is not None
-    if tokens is not None:
+    if code is not None:
+        others = {**sizes, "--step": step, "--head": head, "--layer": layer, "--tokens": tokens, "TEXT": text}
+        refuse(others, "--code prints the code of a rung", "leave it out")
+        from regard.commands.plain_rungs import rung_code
+
+        print(rung_code(code), end="")
+    elif tokens is not None:
         if text is not None:
             raise ValueError("give a sentence or --tokens, not both: a sentence brings its own number of tokens")
         remedy = 'for values, give a sentence: regard trace "The cat sat on the mat"'
@@ -105,7 +114,7 @@ def _print_ladder(step: str, everything: bool) -> None:
     with regard.trace() as first:
         ladder.simplified_attention(ladder.VECTORS)
     titles = (
-        "1  simplified: each word mixed with those most like it",
+        "1  simplified: each word mixed with all words, by their dot products",
         "2  self-attention: + learned queries, keys, values, and a scale",
         "3  causal: + no look at the future",
         "4  multi-head: + two heads, and a projection that mixes them",

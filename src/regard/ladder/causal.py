@@ -1,7 +1,11 @@
 """Rung 3, causal attention: a word may look back, never ahead.
 
+What goes wrong without it: in training, all T words predict their next word at once. Without a mask each reads the
+answer beside it, the loss falls to nearly 0, and what the model writes alone is nonsense: then there is nothing beside.
+
 Adds to rung 2: a mask sets every score of the future to −∞, which softmax turns into a weight of exactly 0; and
-dropout sets some weights to 0 while training, so that no word depends on a single other.
+dropout sets some weights to 0 while training, so that no word can rely on one other. What is left is scaled up, so
+that a row still sums to 1 on average.
 
 weights = dropout(softmax(mask(queries · keysᵀ) / √d_k)); context = weights · values.
 """

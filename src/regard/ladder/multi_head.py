@@ -1,5 +1,8 @@
 """Rung 4, multi-head attention: several heads look for different things at once.
 
+What goes wrong without it: one softmax gives one set of shares. *mat* needs to know what is on it and which word says
+where: one head hands over a blend of *cat* and *on*, which is neither. Two heads hand over both, side by side.
+
 Adds to rung 3: the width is split into num_heads heads of head_dim = d_out / num_heads, each with its own weights;
 their contexts are joined again, and out_proj mixes them. The scale is √head_dim, the length of the vectors that are
 compared, not √d_out.
@@ -96,7 +99,7 @@ class MultiHeadAttention(nn.Module):
         k = step("split keys", keys.view(B, T, H, D))
         v = step("split values", values.view(B, T, H, D))
 
-        # Transpose: products work on the last two axes, so those must be T and D.
+        # Transpose: `@` takes the last two axes, and those before are a pile of separate problems: B × H of T × D.
         q = step("transpose", q.transpose(1, 2))  # (B, H, T, D)
         k = step("transpose keys", k.transpose(1, 2))
         v = step("transpose values", v.transpose(1, 2))
@@ -113,5 +116,5 @@ class MultiHeadAttention(nn.Module):
         heads = step("back", context.transpose(1, 2))  # (B, T, H, D)
         concat = step("concat", heads.contiguous().view(B, T, self.d_out))  # (B, T, d_out)
 
-        # Project: until here no head has seen another.
+        # Project: until here each head owns D columns; here a number takes from all of them for the first time.
         return step("out", self.out_proj(concat))  # (B, T, d_out)

@@ -1,8 +1,13 @@
 """Rung 2, self-attention: what a word looks for, what it offers and what it hands over are learned apart.
 
+What goes wrong without it: in rung 1 nothing can learn, and one vector has three jobs. In *The cat was tired, so it
+slept*, *it* looks for a noun; *cat* is filed under nouns, and hands over what it knows of cats. Two different words
+with equal vectors would have to look for, offer and hand over the same.
+
 Adds to rung 1: three trainable matrices make queries, keys and values of x; and scores are divided by √d_k, where
-d_k = d_out is how many numbers a query has: a dot product of d_k independent terms has variance d_k, and a softmax over
-large scores is almost one-hot, where gradients vanish.
+d_k = d_out is how many numbers a query has. If queries and keys hold independent numbers of mean 0 and variance 1, a
+product of two has variance 1, and the sum of d_k of them d_k. At d_k = 64 scores of ±8 are ordinary, and e⁸ is 3,000:
+one key would take everything, and the others no gradient. Divided by √d_k, the variance is 1 again.
 
 weights = softmax(queries · keysᵀ / √d_k); context = weights · values.
 

@@ -1,4 +1,8 @@
-"""Rung 1, simplified attention: each word becomes a mix of all words, the more alike the more of it.
+"""Rung 1, simplified attention: each word becomes a mix of all words, in shares that their dot products decide.
+
+What goes wrong without it: a word's vector is the same in every sentence. *sat* does not know who sat, *it* does not
+know what it stands for. So each word takes something of the others. How much of each is a dot product: large for two
+vectors that point the same way, and larger if they are long. So *with* takes .21 of *journey*, and .15 of itself.
 
 Nothing is trainable yet. scores = x · xᵀ; weights = softmax(scores); context = weights · x.
 

@@ -129,7 +129,7 @@ MISTAKES = (
         lambda case: 0.0,
         "Every visible token gets the same weight, a plain average: the scores change nothing.",
         rare=True,
-        why="The weights are the softmax of the scores: a token attends most to the keys that are most like its query.",
+        why="The weights are the softmax of the scores: a larger dot product with the query is a larger weight.",
         fix="weights = torch.softmax(scores, dim=-1)",
         applies=lambda case: case.x.shape[1] > 1,
     ),

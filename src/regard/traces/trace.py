@@ -35,7 +35,7 @@ WHY = {
     **dict.fromkeys(("transpose", "transpose keys", "transpose values"), "heads side by side"),
     "scores": "every query, every key",
     "mask": "hidden keys get −∞",
-    "scaled": "variance back near 1",
+    "scaled": "no longer grows with D",
     "weights": "each row sums to 1",
     "dropout": "in training only",
     "context": "values mixed by weight",

@@ -3,9 +3,11 @@
 import pytest
 from tiny_course import write_course
 
-from regard.school.course.answers import AnswerChecker, check_learner
+from regard.school.course.answers import OLDER, AnswerChecker, check_learner
 from regard.school.course.courses import read_course
-from regard.school.course.learner import start_folder
+from regard.school.course.learner import short_hash, start_folder
+from regard.school.course.progress import ProgressFile
+from regard.school.drawing.lessons import result_text
 
 
 @pytest.fixture(scope="module")
@@ -66,3 +68,47 @@ def test_an_own_answer_may_import_regard_and_a_confined_one_may_not(learner, che
     with AnswerChecker(confined=True) as confined:
         verdict = confined.check(lesson, learner.file_of(lesson)).verdict
     assert not verdict.is_right
+
+
+def test_the_file_is_read_when_it_is_checked(learner, checker, monkeypatch):
+    lesson = answer(learner, "twice", "def twice(x):\n    return x * x\n")
+    warm = checker.exercise
+
+    def save_meanwhile(lesson):
+        answer(learner, "twice", "def twice(x):\n    return x + x\n")
+        return warm(lesson)
+
+    monkeypatch.setattr(checker, "exercise", save_meanwhile)
+    assert check_learner(learner, lesson, checker).verdict.is_right
+    assert learner.progress.record("twice").answer == short_hash(learner.file_of(lesson).read_bytes())
+
+
+def test_a_verdict_is_shown_although_it_cannot_be_noted(learner, checker, monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(ProgressFile, "update", refuse)
+    checked = check_learner(learner, answer(learner, "twice", "def twice(x):\n    return x + x\n"), checker)
+    assert checked.verdict.is_right
+    text = result_text(learner.course.lesson("twice"), checked, 80)
+    assert text.startswith("  ✓ twice is right")
+    assert text.endswith("  ! This was not noted: [Errno 13] Permission denied.")
+
+
+def test_a_file_of_an_older_edition_is_noticed_and_no_attempt(course, learner, checker):
+    lesson = course.lesson("twice")
+    (lesson.folder / "start.py").write_text(lesson.text("start.py").replace("number of things", "row of numbers"))
+    checked = check_learner(learner, lesson, checker)
+    assert (checked.is_untouched, learner.progress.records()) == (True, {})
+    assert checked.note == f"{OLDER} regard learn reset twice writes it anew, and keeps yours."
+    learner.reset(lesson)
+    assert check_learner(learner, lesson, checker).note == ""
+
+
+def test_a_broken_program_of_an_older_edition_is_no_attempt(tmp_path, checker):
+    broken = '"""Mend it."""\n\n\ndef twice(x):\n    return x\n'
+    course = read_course(write_course(tmp_path / "tiny", {"twice/start.py": broken}))
+    learner = start_folder(tmp_path / "answers", course)[0]
+    (course.folder / "twice" / "start.py").write_text(broken.replace("Mend", "Repair"))
+    checked = check_learner(learner, course.lesson("twice"), checker)
+    assert (checked.is_untouched, learner.progress.records()) == (True, {})

@@ -4,8 +4,8 @@ import re
 import pytest
 import torch
 
-from regard.school.exercises.answer import check_answer, only_line, unwritten_lines
-from regard.school.exercises.exercise import Exercise, Function
+from regard.school.exercises.answer import NOT_UTF8, check_answer, only_line, unwritten_lines
+from regard.school.exercises.exercise import Exercise, Function, load_exercise
 from regard.support.drawing import as_text
 from school.exercises.exercises_for_tests import ANSWER, SCALED
 
@@ -144,7 +144,7 @@ def test_results_to_be_drawn_come_along_but_not_into_json(checked):
 
 def test_a_file_that_cannot_be_read_is_not_checked(exercise, worker, tmp_path):
     (tmp_path / "latin.py").write_bytes(b"# gr\xf6sse")
-    assert check_answer(exercise, worker, tmp_path / "latin.py").problem == "it is not UTF-8 text"
+    assert check_answer(exercise, worker, tmp_path / "latin.py").problem == NOT_UTF8
     assert check_answer(exercise, worker, tmp_path / "no.py").problem == "it cannot be read: No such file or directory"
 
 
@@ -173,3 +173,73 @@ def test_dots_that_stand_for_something_unwritten_are_found(source, lines):
 def test_what_is_no_python_is_a_syntax_error():
     with pytest.raises(SyntaxError, match="was never closed"):
         unwritten_lines("x = (")
+
+
+def test_a_byte_order_mark_is_no_mistake(exercise, worker, tmp_path):
+    path = tmp_path / "09_scale.py"
+    path.write_text(ANSWER, encoding="utf-8-sig")
+    assert check_answer(exercise, worker, path).is_right
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-16-le"])
+def test_another_encoding_is_told_its_remedy(encoding, exercise, worker, tmp_path):
+    path = tmp_path / "09_scale.py"
+    path.write_text(
+        f"# é\n{ANSWER.replace('√', 'root')}".encode("latin-1", "replace").decode("latin-1"), encoding=encoding
+    )
+    verdict = check_answer(exercise, worker, path)
+    assert (verdict.status, verdict.problem) == ("unchecked", NOT_UTF8)
+
+
+def test_what_follows_a_return_is_not_to_be_written():
+    source = "def f(x):\n    if x:\n        return 1\n        ...\n    return 2\n    x = ...\n"
+    assert unwritten_lines(source) == []
+    assert unwritten_lines(source.replace("    return 2\n", "")) == [5]
+
+
+def test_a_wrong_choice_is_told_while_other_parts_are_not_written(checked):
+    (one,) = checked(ANSWER.replace('"b"', '"a"').replace(SCALED, "...")).findings
+    assert (one.name, one.says) == ("answer_1: a", "Not a, because b.")
+    (one,) = checked(ANSWER.replace(SCALED, "...")).findings
+    assert one.name == "not written yet"
+
+
+def test_names_that_the_task_does_without_are_found(worker, tmp_path):
+    double = Function("double", lambda random: (torch.ones(3),), right=lambda x: 2 * x)
+    exercise = Exercise("double", "Double.", (double,), without={"add": "Write +."})
+    path = tmp_path / "answer.py"
+    for line in ("return torch.add(x, x)", "from torch import add as plus\n    return plus(x, x)"):
+        path.write_text(f"import torch\n\n\ndef double(x):\n    {line}\n")
+        (one,) = check_answer(exercise, worker, path).findings
+        assert (one.name, one.says) == ("ready in torch", "It uses add, which is ready in torch. Write +.")
+    path.write_text("def add(x, y):\n    return x + y\n\n\ndef double(x):\n    return add(x, x)\n")
+    assert check_answer(exercise, worker, path).is_right
+
+
+def test_a_result_in_another_dtype_is_a_mistake_where_that_is_asked(worker, tmp_path):
+    half = lambda random: (torch.ones(3, dtype=torch.float16),)  # noqa: E731
+    (tmp_path / "answer.py").write_text("def double(x):\n    return 2 * x.float()\n")
+    for same, names in ((False, []), (True, ["another dtype"])):
+        exercise = Exercise("double", "Double.", (Function("double", half, lambda x: 2 * x, same_dtype=same),))
+        assert [one.name for one in check_answer(exercise, worker, tmp_path / "answer.py").findings] == names
+
+
+def test_an_answer_that_takes_all_from_regard_is_told_so(worker, tmp_path):
+    (tmp_path / "exercise.py").write_text(
+        '"""Double."""\nfrom regard.school.exercises import Function\n'
+        'parts = [Function("double", lambda random: (3,), lambda x: 2 * x)]\n'
+    )
+    (tmp_path / "solution.py").write_text("def double(x):\n    return x + x\n")
+    path = tmp_path / "answer.py"
+    path.write_text("import regard.steps\n\n\ndef double(x):\n    return x + x\n")
+    verdict = check_answer(load_exercise(tmp_path), worker, path)
+    assert (verdict.is_right, verdict.notes) == (
+        True,
+        ["It imports regard, where all of this is ready. It counts; but write it once yourself."],
+    )
+
+
+def test_a_given_function_is_not_where_the_mistake_is():
+    source = 'def answer(x):\n    """The check calls this: leave it."""\n    return own(x)\n'
+    assert only_line(source, "answer") == 0
+    assert only_line(source.replace("The check calls this", "Mine"), "answer") == 3

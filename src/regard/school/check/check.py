@@ -18,7 +18,7 @@ from regard.school.check.behaviours.padding import hides_padding
 from regard.school.check.blocks.lost_parts import ATTENTION_LOST
 from regard.school.check.blocks.wiring import Wiring, check_wiring
 from regard.school.check.compare import attempts
-from regard.school.check.compare.experiment import Attempt, Experiment
+from regard.school.check.compare.experiment import Attempt, Experiment, Extension
 from regard.school.check.compare.small_functions import check_small
 from regard.school.check.explain import findings
 from regard.school.check.explain.exceptions import explain_crash
@@ -36,10 +36,16 @@ from regard.school.check.learner_code.subject import (
 )
 from regard.school.check.learner_code.text_hints import is_batch_first, is_tokens_first, says_tokens_first, small_kind
 from regard.school.check.request import IN_PYTHON, Request
-from regard.school.check.verdict import Verdict, with_code
+from regard.school.check.verdict import Verdict, known, with_code
 from regard.support.torch_threads import limit_threads
 from regard.traces.failures import describe_argument
 
+RESIDUAL_INSIDE = known(
+    "residual inside the layer",
+    "The block around the layer adds x; done in both places, it is added twice.",
+    "return self.out_proj(concat)",
+    "out",
+)
 _CONSEQUENCES = ("hard-coded sizes", "its own defaults do not fit", "head width does not fit")  # of wrong values
 
 
@@ -216,7 +222,17 @@ def _with_behaviours(result: Experiment, verdict: Verdict) -> Verdict:
         verdict.findings = [one for one in verdict.findings if one.name not in meant]
     elif said:
         verdict.problem = f"another mechanism, as it says: {said}; not checked"
-    if extension is not None and extension.unknown and not verdict.mistakes:
+    if extension is not None:
+        _note_extension(result, verdict, extension)
+    return verdict
+
+
+def _note_extension(result: Experiment, verdict: Verdict, extension: Extension) -> None:
+    """What the layer is beside the formula: a mistake where nothing else is asked for, or doubtful."""
+    if result.request.plain and extension.what.startswith("It adds x to its output"):
+        verdict.findings.insert(
+            0, RESIDUAL_INSIDE.found("The layer adds x to its output; it returns the output alone.")
+        )
+    elif extension.unknown and not verdict.mistakes:
         what = extension.what.removesuffix(".")
         verdict.problem = f"{what[0].lower()}{what[1:]}; {extension.unknown}. Everything else in it is right."
-    return verdict

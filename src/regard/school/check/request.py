@@ -39,6 +39,7 @@ class Request:
     probes: tuple[ProbeSizes, ...] = PROBES  # the first at which the layer can be built
     seed: int = 0  # added to that of every experiment
     mistakes: tuple[Mistake, ...] = ()  # a teacher's own, which are tried before the known ones
+    plain: bool = False  # nothing but the formula: no residual inside, and dropout on the weights only
     spelling: RemedySpelling = FLAGS
 
     def ask_for_value(self, name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:  # until something is checked, nobody waits for torch
 
 # What answers that use regard import, and torch when they load a model: half of the time that such an answer takes.
 IMPORTED = ("regard.public", "regard.gpt.checkpoint.pretrained", "torch.fx.experimental.symbolic_shapes")
+OLDER = "This file was written by another edition of the course, which has changed since."
+REMEDY = "regard learn reset {} writes it anew, and keeps yours."
 NOT_WRITTEN = "not written yet"  # the name of that finding
 
 
@@ -29,6 +31,8 @@ class CheckedAnswer:
     verdict: AnswerVerdict
     seconds: float
     is_start: bool = False  # the file is as it was at the beginning
+    answer: bytes = b""  # the file as it was checked
+    note: str = ""  # about the learner's folder: what is shown below the verdict
 
     @property
     def is_untouched(self) -> bool:
@@ -77,10 +81,10 @@ class AnswerChecker:
         _ = worker.protection  # waits until it is warm, which is not part of the check
         begin = time.perf_counter()
         worker.is_cancelled = self.is_cancelled
+        answer = path.read_bytes() if path.is_file() else b""  # now: the import has taken seconds
         verdict = check_answer(exercise, worker, path)
         seconds = time.perf_counter() - begin
-        is_start = path.is_file() and path.read_bytes() == lesson.text("start.py").encode()
-        return CheckedAnswer(verdict, seconds, is_start)
+        return CheckedAnswer(verdict, seconds, answer == lesson.text("start.py").encode(), answer)
 
     def _start(self) -> Worker:
         from regard.school.sandbox.process import WorkerProcess
@@ -101,8 +105,13 @@ def check_learner(folder: LearnerFolder, lesson: Lesson, checker: AnswerChecker)
     path = folder.file_of(lesson)
     if not path.is_file():
         raise ValueError(f"{path.name} is not there; write it again: regard learn reset {lesson.name}")
-    answer = path.read_bytes()
     checked = checker.check(lesson, path)
-    if checked.verdict.is_right or not checked.is_untouched:
-        folder.note_checked(lesson, answer, checked.verdict.is_right)
-    return checked
+    is_right, edition = checked.verdict.is_right, folder.edition_of(lesson, checked.answer)
+    checked = replace(checked, is_start=checked.is_start or edition == "untouched")
+    note = "" if is_right or not edition else f"{OLDER} {REMEDY.format(lesson.name)}"
+    if is_right or not checked.is_untouched:
+        try:
+            folder.note_checked(lesson, checked.answer, is_right)
+        except (OSError, ValueError) as error:
+            note = f"This was not noted: {error}."
+    return replace(checked, note=note)

@@ -45,6 +45,8 @@ class LearnerFolder:
         missing = [(one, path) for one in self.course.lessons if not (path := self.file_of(one)).exists()]
         for lesson, path in missing:
             _write(path, lesson.text("start.py"))
+        if missing:
+            self.progress.note_starts({lesson.name: start_hash(lesson) for lesson, _ in missing})
         return [path for _, path in missing]
 
     def reset(self, lesson: Lesson) -> Path | None:
@@ -54,9 +56,20 @@ class LearnerFolder:
             old = next(one for n in range(1, 10**6) if not (one := path.with_name(f"{path.name}.old-{n}")).exists())
             path.rename(old)
         _write(path, text)
+        self.progress.note_starts({lesson.name: start_hash(lesson)})
         if lesson.name in self.progress.records():
             self.progress.update(lesson.name, state="open", date=today(), answer="")
         return old
+
+    def edition_of(self, lesson: Lesson, answer: bytes) -> str:
+        """Was the file begun by another edition of the course: "untouched", "changed", or "" if not or unknown?"""
+        try:
+            start = self.progress.starts.get(lesson.name)
+        except (OSError, ValueError):
+            return ""
+        if start is None or start == start_hash(lesson):
+            return ""
+        return "untouched" if short_hash(answer).startswith(start) else "changed"
 
     def records(self) -> list[ExerciseRecord]:
         """What was done in each exercise, in their order."""
@@ -167,6 +180,11 @@ def has_answers(path: Path, course: Course) -> bool:
 
 def short_hash(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
+
+
+def start_hash(lesson: Lesson) -> str:
+    """Which edition of an exercise a file begins with."""
+    return short_hash(lesson.text("start.py").encode())[:8]
 
 
 def today() -> str:

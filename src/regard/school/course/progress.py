@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -98,6 +98,18 @@ class ProgressFile:
         with self._changed() as lines:
             lines[:] = [f"course: {course}" if line.startswith("course:") else line for line in lines]
 
+    @property
+    def starts(self) -> dict[str, str]:
+        """With which edition the file of an exercise began: the beginning of its hash."""
+        line = next((line for line in self._lines() if line.startswith("starts:")), "")
+        return dict(word.split("=", 1) for word in line.split()[1:] if "=" in word)
+
+    def note_starts(self, starts: Mapping[str, str]) -> None:
+        with self._changed() as lines:
+            known = {**self.starts, **starts}
+            lines[:] = [line for line in lines if not line.startswith("starts:")]
+            lines.append(" ".join(["starts:", *(f"{name}={value}" for name, value in known.items())]))
+
     def records(self) -> dict[str, ExerciseRecord]:
         records = map(ExerciseRecord.read, self._lines())
         return {one.name: one for one in records if one is not None}
@@ -121,6 +133,8 @@ class ProgressFile:
     def _lines(self) -> list[str]:
         try:
             return self.path.read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:
+            raise ValueError(f"{self.path} is gone; this writes it anew: regard learn start .") from None
         except UnicodeDecodeError:
             raise ValueError(f"{self.path} is not UTF-8 text; mend it, or move it away and start again") from None
 

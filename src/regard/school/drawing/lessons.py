@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from regard.school.course.certificate import RecheckedAnswer
     from regard.school.course.verification import LessonReport
+    from regard.school.exercises.answer import DrawnPicture
 
 _BAR = 30  # columns
 _MOST_PRINTED = 30  # lines of what the learner's code printed
@@ -116,14 +117,21 @@ def result_text(lesson: Lesson, checked: CheckedAnswer, width: int, with_ways: b
     if any(one.name == NOT_WRITTEN for one in verdict.findings):  # no mistake yet, so no red cross
         first = verdict.findings[0]
         place = shorten(f"    {Path(verdict.file).name}:{first.line}   {first.code}", width)
-        return f"{wrapped(f'· {first.says}', width)}\n\n{place}"
+        return "\n\n".join(filter(None, [wrapped(f"· {first.says}", width), place, _note(checked, width)]))
     blocks = [_printed(verdict.printed, width), as_text(verdict, width)]
     if verdict.is_right:
         explanation, _ = split_after(lesson.after)
         blocks.append(indented(explanation, width))
-        blocks += [_picture(weights, width) for weights in verdict.pictures[:1]]
+        if verdict.drawn is not None:
+            blocks.append(_words(verdict.drawn, width))
+        else:
+            blocks += [_picture(weights, width) for weights in verdict.pictures[:1]]
         blocks += [ways_text(lesson, width)] if with_ways else []
-    return "\n\n".join(filter(None, blocks))
+    return "\n\n".join(filter(None, [*blocks, _note(checked, width)]))
+
+
+def _note(checked: CheckedAnswer, width: int) -> str:
+    return wrapped(f"! {checked.note}", width, "  ", "    ") if checked.note else ""
 
 
 def split_after(text: str) -> tuple[str, str]:
@@ -147,6 +155,24 @@ def _picture(weights: Tensor, width: int) -> str:
     queries, keys = ([f"{name} {i}" for i in range(size)] for name, size in zip("qk", matrix.shape, strict=True))
     about = wrapped("Your weights, a row for each query, a column for each key (· is 0):", width)
     return f"{about}\n{weights_table(matrix, queries, keys, width)}"
+
+
+def _words(drawn: DrawnPicture, width: int) -> str:
+    """Weights with words and shades; several heads side by side where they fit."""
+    from regard.show.terminal.weights import shaded_table
+
+    tables = [shaded_table(one, drawn.queries, drawn.keys) for one in drawn.weights]
+    if len(tables) > 1:
+        titled = [[f"{'':{len(one[0]) - len(one[0].lstrip())}}head {n}", *one] for n, one in enumerate(tables)]
+        wide = [max(map(len, one)) for one in titled]
+        beside = [
+            "".join(f"{line:<{n + 1}}" for line, n in zip(row, wide, strict=True)) for row in zip(*titled, strict=False)
+        ]
+        fits = sum(wide) + len(wide) + 2 <= width
+        lines = beside if fits else [line for one in titled for line in [*one, ""]]
+    else:
+        lines = tables[0]
+    return f"{wrapped(drawn.says, width)}\n\n" + "\n".join(f"  {line}".rstrip() for line in lines)
 
 
 def hints_text(lesson: Lesson, hints: Sequence[tuple[str, str]], width: int) -> str:

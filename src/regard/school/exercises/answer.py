@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import inspect
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,25 @@ from regard.school.check.learner_code.submission import Submission, SubmissionSt
 from regard.school.check.verdict import Finding, Verdict, with_code
 from regard.school.exercises.calling import Called, arguments_of, call_learner, call_own, call_seeded, check_layer
 from regard.school.exercises.comparing import answer_finding, describe_value, first_difference, is_same, quotes_missing
-from regard.school.exercises.exercise import Exercise, Function, Judged, Layer, Part, Question, Wrong
+from regard.school.exercises.exercise import Exercise, Function, Judged, Layer, Part, Picture, Question, Wrong
 from regard.school.sandbox.worker import Worker
 
+NOT_UTF8 = "it is not UTF-8 text; save it as UTF-8, which editors offer as the file's encoding"
 SECONDS = 20.0  # for all parts together
+ROUGH = 0.05  # of the largest number: a result that is right but for its dtype
+GIVEN = "The check calls this"  # in the docstring of a function that is not the learner's
 MOST_SHOWN, LONGEST_SHOWN = 6, 60  # numbers of a list or tensor that is shown as an argument, and characters
 Runs = Sequence[tuple[tuple[Any, ...], Any]]  # arguments, and what the learner's function returned
+
+
+@dataclass(frozen=True)
+class DrawnPicture:
+    """What the learner's code made of the words of a Picture."""
+
+    says: str
+    weights: Tensor  # (H, T, S)
+    queries: Sequence[str]
+    keys: Sequence[str]
 
 
 @dataclass
@@ -34,11 +47,12 @@ class AnswerVerdict(Verdict):
 
     printed: str = ""
     pictures: list[Tensor] = field(default_factory=list)
+    drawn: DrawnPicture | None = None  # of the exercise's own picture
 
     def as_json(self) -> dict[str, Any]:
         """Everything but the pictures, in plain values."""
-        values = Verdict.as_json(replace(self, pictures=[]))
-        return {name: value for name, value in values.items() if name != "pictures"}
+        values = Verdict.as_json(replace(self, pictures=[], drawn=None))
+        return {name: value for name, value in values.items() if name not in ("pictures", "drawn")}
 
 
 def check_answer(
@@ -53,10 +67,13 @@ def check_answer(
     path = Path(path)
     nothing = AnswerVerdict(path.name, exercise.title, file=str(path))
     try:
-        source = path.read_text(encoding="utf-8")
+        source = path.read_text(encoding="utf-8-sig")  # with or without a byte-order mark
+        if "\0" in source:
+            nothing.problem = NOT_UTF8
+            return nothing
         return check_source(exercise, Submission(path, worker, seconds), source, str(path), seed)
     except UnicodeDecodeError:
-        nothing.problem = "it is not UTF-8 text"
+        nothing.problem = NOT_UTF8
     except OSError as error:
         nothing.problem = f"it cannot be read: {error.strerror}"
     except SubmissionStopped as stopped:
@@ -79,7 +96,9 @@ def check_source(
     """The same for a file or folder whose source is known. Raises SubmissionStopped where a run gave nothing."""
     verdict = AnswerVerdict(exercise.name, exercise.title, file=file)
     seed = secrets.randbelow(1 << 31) if seed is None else seed
-    findings = _before_running(source)
+    findings = _before_running(source) or _not_to_be_used(source, exercise.without)
+    if findings and findings[0].name == "not written yet":
+        findings = _wrong_choices(exercise, submission, source, seed, verdict) or findings
     if findings:
         verdict.name = Path(file).name
     for part in () if findings else exercise.parts:
@@ -89,7 +108,78 @@ def check_source(
             break
         verdict.name = exercise.name
     verdict.findings = with_code(findings, source)
+    if verdict.is_right:
+        _add_after_success(exercise, submission, source, seed, verdict)
     return verdict
+
+
+def _add_after_success(
+    exercise: Exercise, submission: Submission, source: str, seed: int, verdict: AnswerVerdict
+) -> None:
+    """The picture of a right answer, and a word where it is not the learner's own."""
+    if exercise.picture is not None:
+        verdict.drawn = _drawn(exercise.picture, submission, seed)
+    if imports_regard(source) and not imports_regard(_solution(exercise)):
+        verdict.notes.append("It imports regard, where all of this is ready. It counts; but write it once yourself.")
+
+
+def _drawn(picture: Picture, submission: Submission, seed: int) -> DrawnPicture | None:
+    """The picture; None where the learner's code, though right, cannot be called for it."""
+    try:
+        module = (picture.build, picture.state) if picture.state else None
+        called = call_learner(picture.name, picture.calls, submission, seed, module=module)
+        weights = picture.weights(called.results)
+        weights = weights if weights.dim() == 3 else weights[None]
+    except (SubmissionStopped, RuntimeError, ValueError, TypeError, IndexError, AttributeError):
+        return None
+    if weights.shape[1:] != (len(picture.queries), len(picture.keys)):
+        return None
+    return DrawnPicture(picture.says, weights, picture.queries, picture.keys)
+
+
+def _wrong_choices(
+    exercise: Exercise, submission: Submission, source: str, seed: int, verdict: AnswerVerdict
+) -> list[Finding]:
+    """The first wrong one of the questions that are answered, while other parts are not written yet."""
+    values = {
+        target.id: one.value
+        for one in ast.parse(source).body
+        if isinstance(one, ast.Assign)
+        for target in one.targets
+        if isinstance(target, ast.Name)
+    }
+    for part in exercise.parts:
+        if isinstance(part, Question) and not unwritten_lines(ast.unparse(values.get(part.name, ast.Constant(...)))):
+            try:
+                if findings := _checked(exercise, part, submission, source, seed, verdict):
+                    return findings
+            except SubmissionStopped:  # what is not written yet does not run
+                return []
+    return []
+
+
+def _solution(exercise: Exercise) -> str:
+    path = exercise.path and exercise.path.parent / "solution.py"
+    return path.read_text(encoding="utf-8") if path and path.is_file() else "import regard"
+
+
+def imports_regard(source: str) -> bool:
+    """Does a file import regard, or a part of it?"""
+    nodes = list(ast.walk(ast.parse(source)))
+    names = [alias.name for one in nodes if isinstance(one, ast.Import) for alias in one.names]
+    names += [one.module or "" for one in nodes if isinstance(one, ast.ImportFrom)]
+    return any(name.partition(".")[0] == "regard" for name in names)
+
+
+def _not_to_be_used(source: str, without: Mapping[str, str]) -> list[Finding]:
+    """The first use of a name of torch that the task asks to do without."""
+    for one in ast.walk(ast.parse(source)):
+        used = [one.attr] if isinstance(one, ast.Attribute) else []
+        used += [alias.name for alias in one.names] if isinstance(one, ast.ImportFrom) else []
+        for name in (name for name in used if name in without):
+            says = f"It uses {name}, which is ready in torch. {without[name]}"
+            return [Finding("ready in torch", says, line=getattr(one, "lineno", 0))]
+    return []
 
 
 def _before_running(source: str) -> list[Finding]:
@@ -109,21 +199,37 @@ def _before_running(source: str) -> list[Finding]:
 
 
 def unwritten_lines(source: str) -> list[int]:
-    """The lines with `...` that are to be written; not those inside an index. SyntaxError if it is no Python."""
+    """The lines with `...` that are to be written; not those inside an index, or after a return.
+
+    SyntaxError if it is no Python.
+    """
 
     def lines(node: ast.AST) -> Iterator[int]:
         if isinstance(node, ast.Constant) and node.value is Ellipsis:
             yield node.lineno
-        for child in [node.value] if isinstance(node, ast.Subscript) else ast.iter_child_nodes(node):
+        for child in [node.value] if isinstance(node, ast.Subscript) else _children(node):
             yield from lines(child)
 
     return sorted(set(lines(ast.parse(source))))
 
 
+def _children(node: ast.AST) -> Iterator[ast.AST]:
+    """The parts of a node; of a block, the statements to the first that leaves it: what follows never runs."""
+    for _, value in ast.iter_fields(node):
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST):
+                yield child
+            if isinstance(child, (ast.Return, ast.Raise, ast.Break, ast.Continue)):
+                break
+
+
 def only_line(source: str, name: str) -> int:
-    """The line of a function that has one statement; 0 where there are more, and the mistake can be in any of them."""
+    """The line of a function that has one statement; 0 where there are more, and the mistake can be in any of them.
+
+    Functions that "the check calls" are given, so no mistake is in them.
+    """
     for one in ast.parse(source).body:
-        if isinstance(one, ast.FunctionDef) and one.name == name:
+        if isinstance(one, ast.FunctionDef) and one.name == name and GIVEN not in (ast.get_docstring(one) or ""):
             body = one.body[1:] if ast.get_docstring(one) is not None else one.body
             return body[0].lineno if len(body) == 1 else 0
     return 0
@@ -173,7 +279,7 @@ def _adopted(checked: Verdict, verdict: AnswerVerdict) -> list[Finding]:
 
 def _failing(part: Function | Judged, failed: Failure, arguments: Sequence[Any]) -> Finding:
     message = f"{failed.type}: {failed.message.strip()}"
-    for one in part.wrong if isinstance(part, Function) else ():
+    for one in part.wrong:
         if one.raises and one.raises in message:
             return Finding(one.name, one.says.format(*arguments), one.why, line=failed.line)
     if failed.type == "MemoryError" or "DefaultCPUAllocator" in message:
@@ -184,7 +290,10 @@ def _failing(part: Function | Judged, failed: Failure, arguments: Sequence[Any])
 
 def _check_function(part: Function, runs: Runs, seed: int) -> Finding | None:
     for run, (arguments, seen) in enumerate(runs):
-        difference = first_difference(seen, call_own(part.right, arguments, seed + run), part.tolerance)
+        right = call_own(part.right, arguments, seed + run)
+        difference = first_difference(seen, right, part.tolerance)
+        if part.same_dtype and (finding := _other_dtype(seen, right, _call_text(part, arguments))):
+            return finding
         if difference is None:
             continue
         call, says, example = _call_text(part, arguments), difference.says, difference.example
@@ -238,6 +347,15 @@ def _call_text(part: Function, arguments: Sequence[Any]) -> str:
         names = []
     names = names[: len(arguments)] if len(names) >= len(arguments) else [""] * len(arguments)
     return f"{part.name}({', '.join(name + _short(one) for name, one in zip(names, arguments, strict=True))})"
+
+
+def _other_dtype(seen: Any, right: Any, call: str) -> Finding | None:
+    """What is wrong with nearly the right numbers in another dtype, or with digits that one has lost."""
+    if not isinstance(seen, Tensor) or seen.dtype is right.dtype or not is_same(seen, right, ROUGH):
+        return None
+    names = [str(one.dtype).removeprefix("torch.") for one in (seen, right)]
+    says = f"{call} is in {names[0]}; expected {names[1]}, as the argument is."
+    return Finding("another dtype", says, "The next product, with tensors of the old dtype, fails.")
 
 
 def _short(value: Any) -> str:

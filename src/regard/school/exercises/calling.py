@@ -62,13 +62,26 @@ def arguments_of(part: Function | Judged, seed: int) -> tuple[Any, ...]:
 
 
 def call_learner(
-    name: str, runs: Sequence[Sequence[Any]], submission: Submission, seed: int, *, read: bool = False
+    name: str,
+    runs: Sequence[Sequence[Any]],
+    submission: Submission,
+    seed: int,
+    *,
+    read: bool = False,
+    module: tuple[Sequence[Any], Mapping[str, Tensor]] | None = None,
 ) -> Called:
-    """Call a function of the learner's in its process, once for every run; with `read`, its value is read instead."""
+    """Call a function of the learner's in its process, once for every run; with `read`, its value is read instead.
+
+    module: it is a class; the module that is called is built with these arguments and has these weights.
+    """
     tensors: dict[str, Tensor] = {}
     written = [[write_plain(one, tensors) for one in arguments] for arguments in runs]
     calls = [{"arguments": arguments, "seed": seed + run} for run, arguments in enumerate(written)]
-    outcome = submission.run({"name": name, "calls": calls, "read": read}, tensors, DRIVER)
+    job = {"name": name, "calls": calls, "read": read}
+    if module is not None:
+        build, state = module
+        job["module"] = [write_plain(tuple(build), tensors), write_plain(dict(state), tensors)]
+    outcome = submission.run(job, tensors, DRIVER)
     try:
         seen = outcome.values
         if seen.get("missing"):
@@ -135,4 +148,4 @@ def drive_layer(module: ModuleType, values: Mapping[str, Any]) -> tuple[dict[str
 
 def _request(part: Layer, seed: int) -> Request:
     own, weights = dict(part.arguments or {}), dict(part.weights or {})
-    return Request(part.causal, own, weights, seed=seed, mistakes=tuple(part.mistakes))
+    return Request(part.causal, own, weights, seed=seed, mistakes=tuple(part.mistakes), plain=part.plain)

@@ -46,6 +46,7 @@ class Function:
     tolerance: float | int = 1e-5  # of the largest number of a tensor
     runs: int = 3
     picture: str = ""
+    same_dtype: bool = False  # must a tensor have the dtype of the right one?
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class Layer:
     """A layer or function of attention, checked as `regard check` does it.
 
     causal, arguments and weights are those of `regard.check`; mistakes are more than those that it knows.
+    plain: nothing but the formula is right, so no residual inside, and dropout on the weights only.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Layer:
     arguments: Mapping[str, Any] | None = None
     weights: Mapping[str, str] | None = None
     mistakes: Sequence[Mistake] = ()
+    plain: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,13 +87,32 @@ class Fault:
 class Judged:
     """A function with many right answers. judge(result, *arguments) returns None for a right one, else a Fault.
 
-    Without arguments, the name may be that of a value, too.
+    Without arguments, the name may be that of a value, too. wrong: answers that fail, known by their message.
     """
 
     name: str
     arguments: Arguments | None
     judge: Callable[..., Fault | None]
     runs: int = 1
+    wrong: Sequence[Wrong] = ()
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What the learner's own code does with a sentence, drawn after success: weights with their words.
+
+    calls: the arguments of every call of the function; of a class, it is built with `build`, loaded with `state`, and
+    the module is called. weights: what is drawn of the results, (H, T, S). keys: the words of the columns.
+    """
+
+    name: str
+    calls: Sequence[Sequence[Any]]
+    weights: Callable[[Sequence[Any]], torch.Tensor]
+    says: str
+    queries: Sequence[str]
+    keys: Sequence[str] = ("The", "cat", "sat", "on", "the", "mat")
+    build: Sequence[Any] = ()
+    state: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
 
 Part = Function | Layer | Question | Judged
@@ -105,6 +127,8 @@ class Exercise:
     parts: tuple[Part, ...]
     passes_unsolved: bool = False
     path: Path | None = None  # of exercise.py
+    picture: Picture | None = None
+    without: Mapping[str, str] = field(default_factory=dict)  # names of torch that are not to be used, and why
 
 
 def load_exercise(path: Path | str) -> Exercise:
@@ -127,7 +151,11 @@ def load_exercise(path: Path | str) -> Exercise:
         if not part.name.isidentifier():
             raise ValueError(f"{path}: {part.name!r} is no name of Python; a part has the name of what is written")
     unsolved = bool(getattr(module, "passes_unsolved", False))
-    return Exercise(folder.name, title, tuple(parts), unsolved, path.resolve())
+    without = dict(getattr(module, "without", {}))
+    picture = getattr(module, "picture", None)
+    if not isinstance(picture, Picture | None):
+        raise ValueError(f"{path}: picture must be a Picture")
+    return Exercise(folder.name, title, tuple(parts), unsolved, path.resolve(), picture, without)
 
 
 def _run(path: Path, folder: Path) -> ModuleType:

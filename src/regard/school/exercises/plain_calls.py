@@ -77,12 +77,16 @@ def drive(
     """Call what a file defines by this name, or read it where it is no function, and return the plain results.
 
     The job: name; calls, each with a list of written arguments and a seed; read: do not call it, even if that is
-    possible. After a call that fails there are no more.
+    possible; module: the arguments and weights of a class. After a call that fails there are no more.
     """
     torch.set_num_threads(1)
     if job["name"] not in vars(submission):
         return {}, {"missing": True}
     target = vars(submission)[job["name"]]
+    if "module" in job:
+        build, state = (read_plain(one, tensors) for one in job["module"])
+        target = target(*build).eval()
+        target.load_state_dict(state, strict=False)
     results: list[dict[str, Any]] = []
     returned: dict[str, Tensor] = {}
     for call in job["calls"]:

@@ -72,6 +72,31 @@ def weights_table(
     return "\n\n".join(blocks)
 
 
+def shaded_table(weights: Float[Tensor, "T S"], rows: Sequence[str], cols: Sequence[str]) -> list[str]:
+    r"""The lines of a small table with two digits and a shade for each weight; · is 0.
+
+    >>> import torch
+    >>> print(*shaded_table(torch.tensor([[1.0, 0.0], [0.25, 0.75]]), ["The", "cat"], ["The", "cat"]), sep="\\n")
+          The  cat
+    The  1.0█    ·
+    cat  .25░ .75▓
+    """
+    first = max(map(len, rows))
+    width = max(5, *(len(one) + 2 for one in cols))
+    lines = [" " * first + "".join(f"{one:>{width}}" for one in cols)]
+    for name, values in zip(rows, weights.tolist(), strict=True):
+        cells = "".join(f"{_shaded(value):>{width}}" for value in values)
+        lines.append(f"{name:<{first}}{cells}")
+    return [line.rstrip() for line in lines]
+
+
+def _shaded(value: float) -> str:
+    if value != value:
+        return "NaN"
+    shade = " ░▒▓█"[min(int(abs(value) * 5), 4)]
+    return "·" if value == 0 else (f"{value:.2f}"[1:] if 0 < value < 0.995 else f"{value:.1f}") + shade
+
+
 def channels_table(
     values: Float[Tensor, "T n"], rows: Sequence[str], first: int = 0, width: int = 80, digits: int = 2
 ) -> str:

@@ -254,8 +254,10 @@ def _dropped_step(result: Experiment, value: Tensor) -> str:
     if not value.numel() or not value.is_floating_point():
         return ""
     steps, mine = steps_of(result.case, result.first, result.out), Numbers(value, **CLOSE)
-    if any(holds(mine, steps[name]) for name in ("weights", "context", "concat", "out")):
+    if holds(mine, steps["weights"]):
         return ""
+    if later := [name for name in ("context", "concat", "out") if holds(mine, steps[name])]:
+        return f"the {later[-1]}" * result.request.plain
     if any(holds(mine, steps[name], hidden=False) for name in ("scores", "scaled")):
         return "the scores, before the softmax"
     if result.case.causal and set(value.unique().tolist()) == {0.0, 1.0}:

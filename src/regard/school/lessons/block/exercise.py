@@ -3,6 +3,7 @@
 import torch
 import torch.nn.functional as F
 
+from regard.school.exercises import cat
 from regard.school.exercises import Function, Wrong
 
 H = 2
@@ -161,3 +162,12 @@ parts = [
         tolerance=3e-3,
     ),
 ]
+
+picture = cat.of_change(
+    "block",
+    "What your block makes of each word (row), and how much of that changes with which word (column):",
+    lambda j: (
+        cat.padded(cat.VECTORS if j is None else cat.VECTORS + 0.3 * cat.EYE[:, j : j + 1])[None],
+        cat.block_weights(),
+    ),
+)

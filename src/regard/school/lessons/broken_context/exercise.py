@@ -27,6 +27,13 @@ def refuses(text, T, context_length):
             if cut
             else "The layer was built for a context: a model has no positions beyond it.",
         )
+    if kind in ("AttributeError", "NameError"):
+        return Fault(
+            "length unknown",
+            f"{sizes} raise {kind}: {message.rstrip('.')}.",
+            "The layer does not keep context_length: note it in __init__, self.context_length = context_length, or "
+            "count the rows of the mask, len(self.mask).",
+        )
     if kind != "ValueError":
         return Fault(
             f"{kind} instead of ValueError",
@@ -62,5 +69,5 @@ def accepts(text, T, context_length):
 parts = [
     Judged("answer", too_long, refuses, runs=3),
     Judged("answer", fitting, accepts, runs=3),
-    Layer("CausalAttention", causal=True),
+    Layer("CausalAttention", causal=True, plain=True),
 ]

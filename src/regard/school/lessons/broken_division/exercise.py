@@ -7,6 +7,10 @@ import torch
 from regard.school.exercises import Fault, Judged
 
 
+# The rule in any words: divisible, a multiple, heads of equal size, nothing left over …
+RULE = r"divi|multiple|equal|even|same size|remain|left over|rest\b|whole|integer|fit|share|split|cut|%|modulo"
+
+
 def dividing(random):
     D, H = torch.randint(2, 20, (2,), generator=random).tolist()
     return D * H, H
@@ -54,7 +58,7 @@ def refuses(text, d_out, num_heads):
             f"The error of {sizes} is {message!r}; it does not say both values, {d_out} and {num_heads}.",
             "The values often come from a file or from another function: who reads the error has not seen them.",
         )
-    if "divi" not in message.lower() and "multiple" not in message.lower():
+    if not re.search(RULE, message.lower()):
         return Fault("rule missing", f"The error of {sizes} is {message!r}; say what must be divisible by what.")
     if not good and not others:
         return Fault(

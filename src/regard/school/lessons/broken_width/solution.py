@@ -26,14 +26,10 @@ class TwoLayers(nn.Module):
 
 
 def run(x, d_out):
-    """The output's shape, and unused layers. The check calls this: leave it."""
+    """The output, and all weights. The check calls this: leave it."""
     model = TwoLayers(x.shape[-1], d_out)
-    out = model(x)
-    out.sum().backward()
-    parameters = model.named_parameters()
-    unused = {name.split(".")[0] for name, p in parameters if p.grad is None}
-    return list(out.shape), sorted(unused)
+    return model(x), dict(model.state_dict())
 
 
 if __name__ == "__main__":
-    print(run(torch.randn(2, 5, 4), d_out=6))
+    print(run(torch.randn(2, 5, 4), d_out=6)[0].shape)

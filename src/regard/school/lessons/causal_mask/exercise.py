@@ -2,6 +2,7 @@
 
 import torch
 
+from regard.school.exercises import cat
 from regard.school.exercises import Fault, Function, Judged, Wrong
 
 
@@ -202,3 +203,5 @@ parts = [
         ],
     ),
 ]
+
+picture = cat.of_result("by_filling", "With your mask, no word looks ahead (· is 0):", cat.scores())

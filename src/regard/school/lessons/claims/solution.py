@@ -1,44 +1,37 @@
-"""Claims about heads: what does the measurement say?"""
+"""Claims about heads: say one, and write what could refute it."""
 
 import regard
 import torch
+from regard.school.exercises.shuffled import shuffled_tiny
 
-TEXT = (
-    "The old man walked slowly down to the harbour, where three ships lay waiting "
-    "for a better wind. Nobody spoke until morning came, and then our captain looked "
-    "at his broken watch. My uncle had bought this little house before I was born."
-)
 
-# Line 1 prints what head 1 of each layer does. "Head 1 is grammar":
-#   "a"  holds in every layer      "b"  the number of a head says nothing
-#   "c"  holds in the first layer
-head_1 = "b"
+def measure(seen, claim):
+    values = getattr(seen[claim["head"]], claim["statistic"])  # one per token
+    return values.nanmean()
 
-# Line 2 counts the roles of all 48 heads. Which role do most of them have?
-commonest = "mixed"
 
-# The heads of a layer change places, with their weights. The model gives
-#   "a"  other logits    "b"  the same logits
-#   "c"  the same, after more training
-reordered = "b"
+def holds(claim, measured):  # measured: a number for each text
+    if any(one < claim["least"] for one in measured):
+        return False
+    return None if any(one != one for one in measured) else True
 
-# Line 3 cuts every head to its mean, one at a time. Of how many of the 48
-# does the absence cost more than 0.5 of loss per token?
-costly = 1
 
-# So what may be said of "more heads are richer"?
-#   "a"  true: each of the 48 heads does its own share
-#   "b"  false: all heads that cost less can be removed together without harm
-#   "c"  not by their number alone: on this text most heads cost little when
-#        they are cut alone, perhaps because others do part of the same
-richer = "c"
+claim = {"head": (4, 3), "statistic": "sink", "least": 0.7}
+texts = ["My uncle had bought this house.", "one two three four one two three four"]
+result = False
+own = claim, texts, result
+
+
+def run(claim, texts, seed):
+    """measure and holds for texts. The check calls this: leave it."""
+    model, measured = shuffled_tiny(seed), []
+    for text in texts:
+        with torch.no_grad(), regard.watch(model) as seen:
+            model(torch.tensor([model.tokenizer.encode(text)]))
+        asked = {**claim, "head": tuple(claim["head"])}
+        measured.append(float(measure(seen, asked)))
+    return measured, holds(claim, measured)
+
 
 if __name__ == "__main__":
-    model = regard.GPT.from_pretrained("tiny")
-    with torch.no_grad(), regard.watch(model) as seen:
-        model(torch.tensor([model.tokenizer.encode(TEXT)]))
-    roles = [[head.role.name for head in layer] for layer in seen]
-    print("1  head 1 of each layer:", [layer[1] for layer in roles])
-    print("2  all heads:", {role: sum(roles, []).count(role) for role in sum(roles, [])})
-    effects = regard.effect(model, TEXT, to="mean").order()
-    print("3  cost:", [f"{one.name} {one.loss:.2f}" for one in effects])
+    print(run(claim, texts, seed=0))

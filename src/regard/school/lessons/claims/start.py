@@ -1,50 +1,52 @@
-"""Claims about heads: what does the measurement say?
+"""Claims about heads: say one, and write what could refute it.
 
-Many texts say it: "head 1 is grammar, head 2 is meaning, head 3 is long
-range; more heads are richer". Run this file (python FILE). It prints what
-was measured on the trained model that comes with regard. Then answer, with
-the numbers before you.
+"Head 1 is grammar, head 2 is meaning": many texts say so, and nobody can be
+proved wrong. A claim that can fail names the head, a number that is
+measured, and a limit, and holds on every text or does not:
+
+    {"head": (0, 2), "statistic": "previous", "least": 0.5}
+    on every text, head 0.2 puts half of its weight on the token before
+
+statistic: previous, sink, self, duplicate or induction. It is NaN where it
+cannot be: a text that repeats nothing has no induction. Then the claim was
+not tested, and that is not the same as true.
+
+1. measure: the mean of the statistic over the tokens, without NaN.
+2. holds: False if one text refutes the claim, else None if one was no test,
+   else True.
+3. A claim of your own, two texts, and what came out (python FILE).
 """
 
 import regard
 import torch
+from regard.school.exercises.shuffled import shuffled_tiny
 
-TEXT = (
-    "The old man walked slowly down to the harbour, where three ships lay waiting "
-    "for a better wind. Nobody spoke until morning came, and then our captain looked "
-    "at his broken watch. My uncle had bought this little house before I was born."
-)
 
-# Line 1 prints what head 1 of each layer does. "Head 1 is grammar":
-#   "a"  holds in every layer      "b"  the number of a head says nothing
-#   "c"  holds in the first layer
-head_1 = ...  # a letter in quotes, such as "a"
+def measure(seen, claim):
+    values = getattr(seen[claim["head"]], claim["statistic"])  # one per token
+    return ...  # a number, or NaN
 
-# Line 2 counts the roles of all 48 heads. Which role do most of them have?
-commonest = ...  # the name of a role, in quotes
 
-# The heads of a layer change places, with their weights. The model gives
-#   "a"  other logits    "b"  the same logits
-#   "c"  the same, after more training
-reordered = ...
+def holds(claim, measured):  # measured: a number for each text
+    return ...  # False, None or True
 
-# Line 3 cuts every head to its mean, one at a time. Of how many of the 48
-# does the absence cost more than 0.5 of loss per token?
-costly = ...  # a number
 
-# So what may be said of "more heads are richer"?
-#   "a"  true: each of the 48 heads does its own share
-#   "b"  false: all heads that cost less can be removed together without harm
-#   "c"  not by their number alone: on this text most heads cost little when
-#        they are cut alone, perhaps because others do part of the same
-richer = ...
+claim = ...  # {"head": …, "statistic": …, "least": …}; not every head meets it
+texts = ...  # [one, another]
+result = ...  # what print shows: False, None or True
+own = claim, texts, result
+
+
+def run(claim, texts, seed):
+    """measure and holds for texts. The check calls this: leave it."""
+    model, measured = shuffled_tiny(seed), []
+    for text in texts:
+        with torch.no_grad(), regard.watch(model) as seen:
+            model(torch.tensor([model.tokenizer.encode(text)]))
+        asked = {**claim, "head": tuple(claim["head"])}
+        measured.append(float(measure(seen, asked)))
+    return measured, holds(claim, measured)
+
 
 if __name__ == "__main__":
-    model = regard.GPT.from_pretrained("tiny")
-    with torch.no_grad(), regard.watch(model) as seen:
-        model(torch.tensor([model.tokenizer.encode(TEXT)]))
-    roles = [[head.role.name for head in layer] for layer in seen]
-    print("1  head 1 of each layer:", [layer[1] for layer in roles])
-    print("2  all heads:", {role: sum(roles, []).count(role) for role in sum(roles, [])})
-    effects = regard.effect(model, TEXT, to="mean").order()
-    print("3  cost:", [f"{one.name} {one.loss:.2f}" for one in effects])
+    print(run(claim, texts, seed=0))

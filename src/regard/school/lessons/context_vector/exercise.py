@@ -2,6 +2,7 @@
 
 import torch
 
+from regard.school.exercises import cat
 from regard.school.exercises import Function, Wrong
 
 JOURNEY = torch.tensor(
@@ -83,3 +84,11 @@ parts = [
     Function("context_of", journey, right=lambda x, query: weights_of(x, query) @ x, wrong=WRONG, runs=1),
     Function("context_of", arguments, right=lambda x, query: weights_of(x, query) @ x, wrong=WRONG),
 ]
+
+picture = cat.Picture(
+    "context_of",
+    [(torch.cat([cat.VECTORS, cat.SMALL * cat.EYE], dim=1), 2)],
+    lambda results: results[0][None, None, -6:] / cat.SMALL,
+    'What "sat" takes of each word, scores and softmax now both yours:',
+    ["sat"],
+)

@@ -39,6 +39,37 @@ common = [
         why="The heads share the d_out numbers: more heads are narrower heads, not more parameters.",
     ),
     Wrong(
+        "everything times the heads",
+        "The whole layer is counted {2} times, once for each head; one layer makes all heads at once.",
+        lambda d_in, d_out, H, bias: H * right(d_in, d_out, H, bias),
+        why="The heads share the d_out numbers: more heads are narrower heads, not more parameters.",
+    ),
+    Wrong(
+        "out_proj times the heads",
+        "out_proj is counted once for each head; it is one matrix, which reads all heads side by side.",
+        lambda d_in, d_out, H, bias: 3 * (d_in * d_out + d_out * bias) + H * (d_out * d_out + d_out),
+    ),
+    Wrong(
+        "bias times the heads",
+        "out_proj's bias is counted once for each head; it is one, of d_out = {1} numbers.",
+        lambda d_in, d_out, H, bias: right(d_in, d_out, H, bias) + (H - 1) * d_out,
+    ),
+    Wrong(
+        "one projection for three",
+        "W_query is counted, W_key and W_value are not: there are three of them.",
+        lambda d_in, d_out, H, bias: d_in * d_out + d_out * bias + d_out * d_out + d_out,
+    ),
+    Wrong(
+        "four of d_in × d_out, without out_proj's bias",
+        "out_proj is counted as d_in × d_out, without its bias; it is d_out × d_out + d_out.",
+        lambda d_in, d_out, H, bias: 4 * d_in * d_out + 3 * d_out * bias,
+    ),
+    Wrong(
+        "out_proj reads one head",
+        "out_proj is counted as d_out // num_heads × d_out; it reads all {2} heads side by side, d_out numbers.",
+        lambda d_in, d_out, H, bias: 3 * (d_in * d_out + d_out * bias) + d_out // H * d_out + d_out,
+    ),
+    Wrong(
         "one head only",
         "The projections are counted for one head of d_out // num_heads numbers; there are {2} heads.",
         lambda d_in, d_out, H, bias: 3 * (d_in * (d_out // H) + d_out // H * bias) + d_out * d_out + d_out,
@@ -88,6 +119,21 @@ parts = [
         right=lambda: 12 * right(768, 768, 12, True),
         wrong=[
             Wrong("one layer only", "That is one layer; GPT-2 small has 12.", lambda: right(768, 768, 12, True)),
+            Wrong(
+                "layers and heads",
+                "Every layer is counted 12 times, once for each head; one layer makes all heads at once.",
+                lambda: 144 * right(768, 768, 12, True),
+            ),
+            Wrong(
+                "one layer, without qkv_bias",
+                "That is one layer, and without the biases of queries, keys and values; GPT-2 small has 12 with them.",
+                lambda: right(768, 768, 12, False),
+            ),
+            Wrong(
+                "the number of the texts",
+                "2,359,296 forgets out_proj's bias, has no qkv_bias, and is one layer of 12.",
+                lambda: 4 * 768 * 768,
+            ),
             Wrong(
                 "without qkv_bias",
                 "OpenAI's weights have biases for queries, keys and values: qkv_bias=True.",

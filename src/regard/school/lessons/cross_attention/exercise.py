@@ -2,6 +2,7 @@
 
 import torch
 
+from regard.school.exercises import cat
 from regard.school.exercises import Function, Wrong
 
 
@@ -80,3 +81,13 @@ parts = [
         ],
     ),
 ]
+
+picture = cat.of_result(
+    "cross_attention",
+    '"it slept" reads "The cat sat on the mat" through your code: slept finds who:',
+    torch.cat([torch.tensor([[0.0, 0.6, 0.0, 0.0, 0.3], [0.0, 0.8, 1.2, 0.0, 0.0]]), torch.zeros(2, 6)], dim=1),
+    torch.cat([cat.VECTORS, cat.EYE], dim=1),
+    *(torch.cat([one[0], torch.zeros(6, 6)]) for one in (cat.QUERIES, cat.KEYS)),
+    torch.cat([torch.zeros(5, 6), cat.EYE]),
+    rows=["it", "slept"],
+)

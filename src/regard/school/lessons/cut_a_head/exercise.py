@@ -5,123 +5,117 @@ from functools import cache
 import regard
 import torch
 import torch.nn.functional as F
-from regard.school.exercises import Fault, Function, Judged, Question, Wrong
+from regard.school.exercises import Fault, Judged, Question, Wrong
+from regard.school.exercises.shuffled import head_order, shuffled_tiny
+
+# Without the induction head, 4.3: then 2.1 costs most when it is cut to 0, and 0.2 when it is cut to its mean.
+ALWAYS = ((0, 2), (2, 1), (2, 4))
 
 
 @cache
-def model():
-    return regard.GPT.from_pretrained("tiny")
-
-
-def random_twice(random):
-    ids = 1 + torch.randperm(4095, generator=random)[:32]
-    return ids.repeat(2)
+def model(seed):
+    return shuffled_tiny(seed)
 
 
 def arguments(random):
-    layer, head = ((4, 3), (0, 2))[int(torch.randint(2, (), generator=random))]
-    return layer, head, random_twice(random)
+    seed = int(torch.randint(1, 10_000, (), generator=random))
+    others = {divmod(int(i), 8) for i in torch.randperm(48, generator=random)[:4]} - {(4, 3)}
+    others |= {(0, int(i)) for i in torch.randperm(8, generator=random)[:2]}
+    others = {one for one in others if place(one, seed) != (4, 3)}  # a place that is known by heart
+    known = [place(one, seed) for one in sorted({*ALWAYS, *others})]
+    heads = [known[i] for i in torch.randperm(len(known), generator=random).tolist()]
+    start = next(i for i, one in enumerate(heads) if one[1] != place((0, 2), seed)[1] or one[0] != 0)
+    heads = [*heads[start:], *heads[:start]]  # the first is never the right one
+    cut = place(((4, 3), (0, 2))[int(torch.randint(2, (), generator=random))], seed)
+    ids = 1 + torch.randperm(4095, generator=random)[:32]
+    return cut, heads, ids.repeat(2), seed
 
 
-def loss(ids, *heads):
-    with torch.no_grad(), regard.cut(model(), list(heads)):
-        logits = model()(ids[None])[0]
+def place(head, seed):
+    """Where a head of the model as it was trained stands now."""
+    return head[0], head_order(seed, head[0], 8).index(head[1])
+
+
+def loss(seed, ids, *heads, to=0):
+    with torch.no_grad(), regard.cut(model(seed), list(heads), to=to):
+        logits = model(seed)(ids[None])[0]
     return F.cross_entropy(logits[:-1], ids[1:]).item()
 
 
-def ids_and_heads(random):
-    others = [divmod(int(i), 8) for i in torch.randperm(48, generator=random)[:4]]
-    heads = {(0, 2), (2, 1), (2, 4), (4, 3), *others}
-    return random_twice(random), sorted(heads)
+def judge(result, head, heads, ids, seed):
+    if not isinstance(result, (tuple, list)) or len(result) != 2:
+        return Fault("run was changed", "run returns cost and most_needed; it is given, leave it as it is.")
+    return judge_cost(result[0], tuple(head), ids, seed) or judge_needed(result[1], heads, ids, seed)
 
 
-def judge(result, ids, heads):
+def judge_cost(result, head, ids, seed):
+    try:
+        value = float(result)
+    except (TypeError, ValueError):
+        return Fault("no number", f"cost returned {type(result).__name__}; it is a number, a difference of two losses.")
+    before, after, name = loss(seed, ids), loss(seed, ids, head), f"{head[0]}.{head[1]}"
+    if abs(value - (after - before)) < 1e-3:
+        return None
+    layer = [(head[0], other) for other in range(8)]
+    explained = {
+        "the other way round": (before - after, "it is the loss with the cut less the loss without, not the reverse."),
+        "loss while cut": (after, "this is the loss with the cut; subtract the loss without it."),
+        "loss without a cut": (before, "this is the loss of the whole model; nothing is cut, or nothing subtracted."),
+        "nothing cut": (0.0, "both losses come from the whole model, or both from the cut one."),
+        "ratio": (after / before, "this is how many times as large the loss is; wanted is the difference."),
+        "whole layer": (loss(seed, ids, *layer) - before, f"all heads of layer {head[0]} are cut."),
+        "cut to its mean": (loss(seed, ids, head, to="mean") - before, "the head hands over its mean; it should be 0."),
+    }
+    if head[1] < 6:
+        swapped = loss(seed, ids, head[::-1]) - before
+        explained["head and layer exchanged"] = (swapped, "the layer comes first in the pair, then the head.")
+    why = "A cut acts while its `with` block runs: one loss inside, one outside."
+    for fault, (number, says) in explained.items():
+        if abs(value - number) < 1e-3:
+            return Fault(fault, f"cost of head {name} is {value:.2f}: {says}", why)
+    says = f"cost of head {name} is {value:.2f}. The loss is {before:.2f} without the cut, and {after:.2f} with it."
+    return Fault("another cost", says, why)
+
+
+def judge_needed(result, heads, ids, seed):
     heads = [tuple(one) for one in heads]
     try:
         layer, head = (int(one) for one in result)
     except (TypeError, ValueError):
         layer, head = -1, -1
     if (layer, head) not in heads:
-        return Fault("not of the list", f"It returned {result!r}; return one of `heads`, a pair (layer, head).")
-    effects = regard.effect(model(), ids, heads=heads, to="mean")
-    best = effects.order()[0]
-    if (layer, head) == best.heads[0]:
+        says = f"most_needed returned {result!r}, which is none of `heads`; return one of them, a pair (layer, head)."
+        return Fault("not of the list", says)
+    before = loss(seed, ids)
+    cost = {one: loss(seed, ids, one, to="mean") - before for one in heads}
+    best = max(cost, key=cost.get)
+    if (layer, head) == best:
         return None
-    mean = effects[layer, head].loss
-    says = f"Without head {layer}.{head} the loss grows by {mean:.1f}; without another head by {best.loss:.1f}."
-    if mean < 0.5 and loss(ids, (layer, head)) - loss(ids) > 2:
-        return Fault(
-            "cut to 0",
-            says + ' This one costs much only where it is cut to 0; use to="mean".',
-            why="Cut to 0, a head also loses what it says at every token. The question below is about that.",
-        )
+    says = (
+        f"Cut head {layer}.{head} to its mean, and the loss grows by {cost[layer, head]:.1f}; with another of them by "
+    )
+    says += f"{cost[best]:.1f}."
+    if (layer, head) == max(heads, key=lambda one: loss(seed, ids, one)):
+        why = "Cut to 0, a head also loses what it says at every token. The question below is about that."
+        return Fault("cut to 0", says + ' This one costs most where it is cut to 0; use to="mean".', why)
+    if (layer, head) == min(cost, key=cost.get):
+        return Fault("the least needed", says + " This is the head that costs least: max, or sorted the other way.")
     return Fault("not that head", says)
 
 
-parts = [
-    Function(
-        "cost",
-        arguments,
-        lambda layer, head, ids: loss(ids, (layer, head)) - loss(ids),
-        wrong=[
-            Wrong(
-                "the other way round",
-                "The cost is negative: it is the loss with the cut less the loss without.",
-                lambda layer, head, ids: loss(ids) - loss(ids, (layer, head)),
-            ),
-            Wrong(
-                "loss while cut",
-                "This is the loss with the cut; subtract the loss without it.",
-                lambda layer, head, ids: loss(ids, (layer, head)),
-            ),
-            Wrong(
-                "ratio",
-                "This is how many times as large the loss is; wanted is the difference.",
-                lambda layer, head, ids: loss(ids, (layer, head)) / loss(ids),
-            ),
-            Wrong(
-                "nothing cut",
-                "The cost is 0: both losses come from the whole model, or both from the cut one.",
-                lambda layer, head, ids: 0.0,
-                why="A cut acts while its `with` block runs. One loss inside, one outside.",
-            ),
-            Wrong(
-                "whole layer",
-                "All heads of layer {0} are cut; cut head {1} of it only.",
-                lambda layer, head, ids: loss(ids, *((layer, other) for other in range(8))) - loss(ids),
-            ),
-            Wrong(
-                "cut to its mean",
-                "The head hands over its mean here; `cost` is with the plain cut, to 0.",
-                lambda layer, head, ids: (
-                    regard.effect(model(), ids, heads=[(layer, head)], to="mean")[layer, head].loss
-                ),
-            ),
-            Wrong(
-                "head and layer exchanged",
-                "Head {0} of layer {1} is cut; the layer comes first in the pair.",
-                lambda layer, head, ids: loss(ids, (head, layer)) - loss(ids),
-            ),
-            Wrong(
-                "not a pair",
-                "A head is given as a pair: regard.cut(model, (layer, head)).",
-                raises="positional argument",
-            ),
-            Wrong(
-                "never run",
-                "Nothing was computed inside the `with` block, so nothing could be cut.",
-                raises="was not called",
-            ),
-        ],
-        tolerance=1e-3,
-        runs=1,
+failing = [
+    Wrong("not a pair", "A head is given as one pair: regard.cut(model, head).", raises="positional argument"),
+    Wrong(
+        "never run", "Nothing was computed inside the `with` block, so nothing could be cut.", raises="was not called"
     ),
-    Judged("most_needed", ids_and_heads, judge),
+]
+parts = [
+    Judged("run", arguments, judge, wrong=failing),
     Question(
-        "head_2_1",
+        "same_everywhere",
         right="b",
         because={
-            "a": "Whatever it found at one token is gone when it hands over its mean. A copying head would cost much then, as 4.3 does.",
+            "a": "Whatever it found at one token is gone when it hands over its mean. A copying head would cost much then.",
             "c": "Then cutting it to 0 would cost nothing either.",
         },
     ),

@@ -2,6 +2,7 @@
 
 import torch
 
+from regard.school.exercises import cat
 from regard.school.exercises import Fault, Judged
 
 
@@ -32,6 +33,12 @@ def judge_training(result, weights, p, training):
         return Fault("mask returned", "The result is the mask itself; multiply the weights by it.")
     kept = result != 0
     dropped = 1 - kept.float().mean().item()
+    if dropped == 1 or (dropped == 0 and same(result[0, 0], weights[0, 0] / (1 - p))):
+        return Fault(
+            "one draw for all",
+            f"{'All' if dropped else 'None'} of the weights are 0, as if one random number decided for all of them.",
+            "Each weight is dropped independently: the random numbers need the shape of the weights.",
+        )
     if dropped == 0:
         return Fault("nothing dropped", f"In training with p = {p} no weight is 0.")
     if kept.all(1).logical_or(~kept.any(1)).all():
@@ -97,7 +104,18 @@ def judge_use(result, weights, p, training):
     return Fault("changed outside training", "With training=False the weights come back changed.")
 
 
+without = dict.fromkeys(
+    ("dropout", "Dropout", "dropout_", "feature_dropout"), "Write it with random numbers, this once."
+)
 parts = [
     Judged("dropout", lambda random: weights_and_p(random, True), judge_training),
     Judged("dropout", lambda random: weights_and_p(random, False), judge_use),
 ]
+
+picture = cat.of_result(
+    "dropout",
+    "Your dropout in training, p = 0.3: some weights are gone, the others larger:",
+    cat.scores().masked_fill(torch.ones(6, 6).triu(1) > 0, -torch.inf).softmax(-1),
+    0.3,
+    True,
+)

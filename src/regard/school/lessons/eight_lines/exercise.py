@@ -3,6 +3,7 @@
 import ast
 import textwrap
 
+from regard.school.exercises import cat
 from regard.school.exercises import Fault, Judged, Layer
 
 MOST, WIDEST = 8, 110
@@ -29,4 +30,6 @@ def judge(text):
     return None
 
 
-parts = [Layer("MultiHeadAttention", causal=True), Judged("forward_text", None, judge)]
+parts = [Layer("MultiHeadAttention", causal=True, plain=True), Judged("forward_text", None, judge)]
+
+picture = cat.of_layer("MultiHeadAttention", "The same two heads, out of eight lines of yours:")

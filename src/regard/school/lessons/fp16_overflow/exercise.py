@@ -2,6 +2,7 @@
 
 import torch
 
+from regard.school.exercises import cat
 from regard.school.exercises import Function, Wrong
 
 
@@ -67,6 +68,7 @@ parts = [
         ],
         tolerance=2e-3,
         picture="weights",
+        same_dtype=True,
     ),
     Function(
         "causal_weights",
@@ -83,6 +85,7 @@ parts = [
             ),
         ],
         tolerance=2e-3,
+        same_dtype=True,
     ),
     Function(
         "causal_weights",
@@ -90,5 +93,8 @@ parts = [
         lambda scores: filled(scores, -torch.inf),
         wrong=[seen, zero, after],
         tolerance=2e-2,
+        same_dtype=True,
     ),
 ]
+
+picture = cat.of_result("causal_weights", "Your weights, computed in float16:", cat.scores().half())

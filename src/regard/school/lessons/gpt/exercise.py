@@ -3,6 +3,7 @@
 import torch
 import torch.nn.functional as F
 
+from regard.school.exercises import cat
 from regard.school.exercises import Function, Wrong
 
 H = 2
@@ -174,3 +175,17 @@ parts = [
         ],
     ),
 ]
+
+picture = cat.of_change(
+    "gpt",
+    "Your GPT reads the sentence: how much the scores after each word (row) depend on which word (column):",
+    lambda j: (
+        torch.tensor([[6 if i == j else i for i in range(6)]]),
+        {
+            "token_table": torch.cat([cat.padded(), torch.full((1, 12), 0.3)]),
+            "position_table": torch.zeros(6, 12),
+            "blocks": [cat.block_weights()],
+            "final_norm": (torch.ones(12), torch.zeros(12)),
+        },
+    ),
+)

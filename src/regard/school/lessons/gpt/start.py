@@ -4,7 +4,7 @@
     (B, T)        (B, T, E)                                          (B, T, V)
 
 You have all the parts. The last product compares each token's vector with
-every row of the token table; the rows most like it get the highest scores.
+every row of the token table; the largest dot product is the highest score.
 Example with V = 3: x = [2, 1] and rows [1, 0], [0, 1], [1, 1] give the
 logits 2, 1, 3, so token 2 comes next. That the table is used at both ends
 is called weight tying. Logits are raw scores: no softmax here.

@@ -2,6 +2,7 @@
 
 import torch
 
+from regard.school.exercises import cat
 from regard.school.exercises import Function, Wrong
 
 B, H, HKV, T, S, D = 2, 6, 2, 5, 7, 3
@@ -97,3 +98,11 @@ parts = [
         ],
     ),
 ]
+
+picture = cat.of_result(
+    "attend",
+    "Two heads of your code share the keys; their queries differ:",
+    torch.stack([cat.queries(0), cat.queries(0) * 0.3])[None],
+    cat.keys(0)[None, None],
+    cat.EYE[None, None],
+)

@@ -1,10 +1,9 @@
 """Find the head that copies."""
 
-from functools import cache
-
 import regard
 import torch
 from regard.school.exercises import Fault, Function, Judged, Wrong
+from regard.school.exercises.shuffled import head_order, shuffled_tiny
 
 
 def judge_twice(ids, n):
@@ -38,17 +37,13 @@ def judge_twice(ids, n):
 
 def some_ids(random):
     ids = 1 + torch.randperm(4095, generator=random)[:30]
-    return (ids.repeat(2)[None],)
+    return ids.repeat(2)[None], int(torch.randint(1, 10_000, (), generator=random))
 
 
-@cache
-def model():
-    return regard.GPT.from_pretrained("tiny")
-
-
-def judge_head(result, ids):
-    with torch.no_grad(), regard.watch(model()) as seen:
-        model()(ids)
+def judge_head(result, ids, seed):
+    model = shuffled_tiny(seed)
+    with torch.no_grad(), regard.watch(model) as seen:
+        model(ids)
     weight = {(one.layer, one.head): float(one.induction.nanmean()) for layer in seen for one in layer}
     best = max(weight, key=weight.get)
     try:
@@ -61,6 +56,11 @@ def judge_head(result, ids):
         return Fault("no such head", f"It returned {result!r}; return (layer, head), layers 0 to 5 and heads 0 to 7.")
     if (head, layer) == best:
         return Fault("head before layer", "The layer comes first in the pair, then the head.")
+    if (layer, head) == (best[0], head_order(seed, best[0], 8)[best[1]]):
+        says = (
+            "That is where the head is in the model as it was trained. Here the heads stand in another order: measure."
+        )
+        return Fault("known by heart", says)
     mine = seen[layer, head]
     name, many = f"{layer}.{head}", f"another head puts {weight[best]:.2f} there"
     if float(mine.previous.nanmean()) > 0.5:
@@ -109,5 +109,5 @@ parts = [
             ),
         ],
     ),
-    Judged("induction_head", some_ids, judge_head),
+    Judged("run", some_ids, judge_head, runs=2),
 ]

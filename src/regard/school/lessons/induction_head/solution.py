@@ -2,6 +2,7 @@
 
 import regard
 import torch
+from regard.school.exercises.shuffled import shuffled_tiny
 
 
 def twice(n):
@@ -13,9 +14,8 @@ def looked_at(i, n):
     return i - n + 1
 
 
-def induction_head(ids):
+def induction_head(model, ids):
     n = ids.shape[1] // 2
-    model = regard.GPT.from_pretrained("tiny")
     with torch.no_grad(), regard.watch(model) as seen:
         model(ids)
     queries = torch.arange(n, 2 * n)
@@ -27,5 +27,10 @@ def induction_head(ids):
     return max(best, key=best.get)
 
 
+def run(ids, seed):
+    """What induction_head finds. The check calls this: leave it."""
+    return induction_head(shuffled_tiny(seed), ids)
+
+
 if __name__ == "__main__":
-    print(induction_head(twice(30)))
+    print(run(twice(30), seed=0))

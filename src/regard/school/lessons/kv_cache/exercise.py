@@ -2,6 +2,7 @@
 
 import torch
 
+from regard.school.exercises import cat
 from regard.school.exercises import Fault, Function, Judged, Wrong
 
 
@@ -151,3 +152,14 @@ parts = [
         ],
     ),
 ]
+
+picture = cat.of_result(
+    "step",
+    "One new word, mat, against five keys from your cache and its own:",
+    torch.cat([cat.VECTORS, cat.EYE], dim=1)[5:],
+    *(torch.cat([one[1], torch.zeros(6, 6)]) for one in (cat.QUERIES, cat.KEYS)),
+    torch.cat([torch.zeros(5, 6), cat.EYE]),
+    cat.keys(1)[:5],
+    cat.EYE[:5],
+    rows=["mat"],
+)

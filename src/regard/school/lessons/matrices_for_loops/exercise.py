@@ -2,6 +2,7 @@
 
 import torch
 
+from regard.school.exercises import cat
 from regard.school.exercises import Function, Wrong
 
 
@@ -81,3 +82,7 @@ parts = [
         ],
     ),
 ]
+
+picture = cat.of_result(
+    "attention_weights", "All words at once: your weights, a row for each word that asks:", cat.VECTORS
+)

@@ -2,6 +2,7 @@
 
 import torch
 
+from regard.school.exercises import cat
 from regard.school.exercises import Function, Wrong
 
 
@@ -90,3 +91,10 @@ parts = [
         ],
     ),
 ]
+
+picture = cat.of_result(
+    "weights_of",
+    "Each word sees those before it only, and the first sees nothing: no NaN:",
+    cat.scores(),
+    torch.ones(6, 6).tril(-1) > 0,
+)

@@ -65,6 +65,11 @@ def not_divided(q, k, v, block):
     return (scores - scores.amax(-1, keepdim=True)).exp() @ v
 
 
+def terms_of(q, k):
+    scores = scores_of(q, k)
+    return (scores - scores.amax(-1, keepdim=True)).exp()
+
+
 def softmax_of_each(q, k, v, block):
     keys, values = k.split(block), v.split(block)
     return sum(attend(q, a, b, block) for a, b in zip(keys, values, strict=True))
@@ -73,6 +78,33 @@ def softmax_of_each(q, k, v, block):
 def overflowing(q, k, v, block):
     terms = scores_of(q, k).exp()
     return terms @ v / terms.sum(-1, keepdim=True)
+
+
+def make_other(choose_terms=None, choose_correction=None, join=None, old=False):
+    """An update with other terms, another correction, or the sums joined in another way."""
+
+    def update(largest, total, context, scores, v):
+        new = largest if old else torch.maximum(largest, scores.amax(-1))
+        correction = (largest - new).exp() if choose_correction is None else choose_correction(largest, new)
+        shift = new[:, None]
+        terms = (scores - shift).exp() if choose_terms is None else choose_terms(scores, shift, largest[:, None])
+        if join is not None:
+            return new, *join(total, context, correction, terms, v)
+        return new, total * correction + terms.sum(-1), context * correction[:, None] + terms @ v
+
+    return update
+
+
+def both_corrected(total, context, correction, terms, v):
+    return (total + terms.sum(-1)) * correction, (context + terms @ v) * correction[:, None]
+
+
+def only_new(total, context, correction, terms, v):
+    return terms.sum(-1), terms @ v
+
+
+def softmax_terms(scores, shift, old):
+    return scores.softmax(-1)
 
 
 parts = [
@@ -117,6 +149,89 @@ parts = [
                 "no maximum", "exp is taken of the scores as they are, without subtracting new_largest.", exp_as_it_is
             ),
             Wrong(
+                "terms against the old maximum",
+                "The terms are exp(scores − largest), with the old maximum; correction and terms need the same, the new one.",
+                make_other(choose_terms=lambda scores, shift, old: (scores - old).exp()),
+                why="In the first block the old maximum is −∞, so every term is ∞.",
+            ),
+            Wrong(
+                "correction on the new terms too",
+                "The new terms are multiplied by the correction, too; it is for the old sums alone.",
+                make_other(join=both_corrected),
+                why="The new terms were measured against the new maximum already.",
+            ),
+            Wrong(
+                "correction on the new total",
+                "The correction multiplies the new terms of total; it is for the old total.",
+                make_other(join=lambda t, c, e, terms, v: (t + terms.sum(-1) * e, c * e[:, None] + terms @ v)),
+            ),
+            Wrong(
+                "mean of the terms",
+                "The mean of the new terms is added to total; it is their sum.",
+                make_other(join=lambda t, c, e, terms, v: (t * e + terms.mean(-1), c * e[:, None] + terms @ v)),
+            ),
+            Wrong(
+                "largest of the whole block",
+                "The largest score of the whole block counts for every row; each query has its own: amax(-1).",
+                make_update(lambda old, block: torch.maximum(old, block.max())),
+            ),
+            Wrong(
+                "correction without exp",
+                "The correction is old − new; it is e^(old − new).",
+                make_other(choose_correction=lambda old, new: old - new),
+            ),
+            Wrong(
+                "correction is a ratio",
+                "The correction is old / new; scores are subtracted before exp, so it is e^(old − new).",
+                make_other(choose_correction=lambda old, new: old / new),
+            ),
+            Wrong(
+                "terms without exp",
+                "The terms are scores − new_largest; exp of that is missing.",
+                make_other(choose_terms=lambda scores, shift, old: scores - shift),
+            ),
+            Wrong(
+                "terms are a softmax",
+                "The terms are the softmax of this block, which sums to 1; they are exp(scores − new_largest).",
+                make_other(choose_terms=softmax_terms),
+                why="Divided by the sum of one block, the blocks can no longer be weighed against each other.",
+            ),
+            Wrong(
+                "old sums forgotten",
+                "total and context hold this block alone: what was summed up before is gone.",
+                make_other(join=only_new),
+            ),
+            Wrong(
+                "old total forgotten",
+                "total holds this block alone: what was summed up before is gone.",
+                make_other(join=lambda t, c, e, terms, v: (terms.sum(-1), c * e[:, None] + terms @ v)),
+            ),
+            Wrong(
+                "old context forgotten",
+                "context holds this block alone: what was summed up before is gone.",
+                make_other(join=lambda t, c, e, terms, v: (t * e + terms.sum(-1), terms @ v)),
+            ),
+            Wrong(
+                "new terms not in total",
+                "total is corrected, but the sum of the new terms is not added.",
+                make_other(join=lambda t, c, e, terms, v: (t * e, c * e[:, None] + terms @ v)),
+            ),
+            Wrong(
+                "new values not in context",
+                "context is corrected, but the new terms times their values are not added.",
+                make_other(join=lambda t, c, e, terms, v: (t * e + terms.sum(-1), c * e[:, None])),
+            ),
+            Wrong(
+                "maximum not updated",
+                "new_largest is the old maximum; a score of this block may be larger.",
+                make_other(old=True),
+            ),
+            Wrong(
+                "number for all queries",
+                "total and correction are one for each query: total[:, None] and correction[:, None] fit context (T, D).",
+                raises="must match the size of tensor",
+            ),
+            Wrong(
                 "one maximum for all", "All rows have the same maximum; each query has its own: amax(-1).", one_number
             ),
         ],
@@ -131,6 +246,26 @@ parts = [
                 "The context is not divided by total.",
                 not_divided,
                 why="The terms are exp of the scores; they become weights when they are divided by their sum.",
+            ),
+            Wrong(
+                "divided by the largest score",
+                "The context is divided by `largest`; it is divided by `total`.",
+                lambda q, k, v, block: not_divided(q, k, v, block) / scores_of(q, k).amax(-1, keepdim=True),
+            ),
+            Wrong(
+                "multiplied by the total",
+                "The context is multiplied by total; it is divided by it.",
+                lambda q, k, v, block: not_divided(q, k, v, block) * terms_of(q, k).sum(-1, keepdim=True),
+            ),
+            Wrong(
+                "divided by the sum of all totals",
+                "The context is divided by one number for all queries; each query has its own total.",
+                lambda q, k, v, block: not_divided(q, k, v, block) / terms_of(q, k).sum(),
+            ),
+            Wrong(
+                "softmax of the context",
+                "The context is put through a softmax; it is divided by total.",
+                lambda q, k, v, block: not_divided(q, k, v, block).softmax(-1),
             ),
             Wrong(
                 "softmax of each block",

@@ -1,6 +1,6 @@
 """Online softmax: attention that reads keys in blocks.
 
-Scores 1, 3, then 2, with the values 10, 20, then 30. Keep three numbers:
+Scores 1, 3, then 2, with the values 10, 20, then 30. Keep three things:
 
                   largest   total                    context
     after 1, 3    3         e^(1−3) + e^0 = 1.135    .135·10 + 1·20 = 21.35

@@ -2,6 +2,7 @@
 
 import torch
 
+from regard.school.exercises import cat
 from regard.school.exercises import Fault, Function, Judged, Wrong
 
 
@@ -112,3 +113,12 @@ parts = [
         ],
     ),
 ]
+
+picture = cat.Picture(
+    "attend",
+    [(*(t.expand(2, 1, 6, 6) for t in (cat.queries(), cat.keys(), cat.EYE)), torch.tensor([6, 3]))],
+    lambda results: results[0][1],
+    "A text of three words, padded to six: nobody looks at the padding (–):",
+    ["The", "cat", "sat"] + ["–"] * 3,
+    ["The", "cat", "sat"] + ["–"] * 3,
+)

@@ -1,138 +1,153 @@
-"""Predict the shape, five times."""
+"""Which line of a program fails?"""
 
 import torch
 
-from regard.school.exercises import Function, Wrong
+from regard.school.exercises import Fault, Function, Judged, Wrong
+
+PROGRAMS = {
+    "program_1": """q = W(x)
+q = q.view(4, 100, 64, 64)
+q = q.transpose(1, 2)
+scores = q @ q.mT
+out = scores.softmax(-1) @ q""",
+    "program_2": """q = W(x)
+q = q.view(4, 100, 12, 64)
+q = q.transpose(1, 2)
+scores = q @ q
+out = scores.softmax(-1) @ q""",
+    "program_3": """q = W(x)
+q = q.view(4, 100, 12, 64)
+scores = q @ q.mT
+q = scores.softmax(-1) @ q
+out = q.view(4, 100, 768)""",
+    "program_4": """q = W(x)
+q = q.view(4, 100, 12, 64)
+q = q.transpose(1, 2)
+q = (q @ q.mT).softmax(-1) @ q
+out = q.transpose(1, 2).view(4, 100, 768)""",
+    "program_5": """q = W(x.mT)
+q = q.view(4, 100, 12, 64)
+q = q.transpose(1, 2)
+q = (q @ q.mT).softmax(-1) @ q
+out = q.transpose(1, 2).flatten(2)""",
+}
+# What to look at, where the line is right and the shape is not, or the other way round.
+WHY = {
+    "program_1": "view keeps the number of elements: 100 · 768 = 100 · 12 · 64. How many are 100 · 64 · 64?",
+    "program_2": "A product (…, T, D) @ (…, T, D) needs D = T.",
+    "program_3": "Without a transpose, the last two axes are the 12 heads of one token: shapes fit, and heads are compared.",
+    "program_4": "After transpose the heads of a token are not side by side in memory, and view copies nothing: contiguous() first.",
+    "program_5": "W takes 768 numbers in the last axis. What is the last axis of x.mT?",
+}
 
 
-def arguments(random):
-    """B, T, E, H: all different, as is head_dim."""
-    primes = torch.tensor([2, 3, 5, 7, 11, 13])[torch.randperm(6, generator=random)].tolist()
-    B, T, H, D = primes[:4]
-    return B, T, H * D, H
+def outcome(text):
+    """The line that fails and the shape of q before it; 0 and the shape of out if none does. It is run."""
+    with torch.device("meta"):
+        values = {"x": torch.zeros(4, 100, 768), "W": torch.nn.Linear(768, 768)}
+        values["q"] = values["x"]
+        for number, line in enumerate(text.splitlines(), 1):
+            before = tuple(values["q"].shape)
+            try:
+                exec(line, values)
+            except RuntimeError:
+                return number, before
+    return 0, tuple(values["out"].shape)
+
+
+def judge_program(name):
+    line, shape = outcome(PROGRAMS[name])
+
+    def judge(answer):
+        try:
+            mine, sizes = int(answer[0]), tuple(int(one) for one in answer[1])
+        except (TypeError, ValueError, IndexError):
+            return Fault("not a line and a shape", f"{name} is {answer!r}; write (line, shape), as (3, (4, 100, 768)).")
+        where = f"line {mine}" if mine else "no line"
+        if mine != line:
+            if not 0 <= mine <= 5:
+                return Fault(
+                    "no such line", f"{name} has lines 1 to 5; {mine} is none of them. 0 says that none fails."
+                )
+            if mine == 0:
+                return Fault("it fails", f"{name} does not run to its end.", WHY[name])
+            if line == 0 or mine < line:
+                why = f"{name}: {where} runs. Which shapes does it join, or cut?"
+                return Fault("the line runs", why, WHY[name] if line == 0 else "")
+            return Fault("it fails before", f"{name} does not come as far as {where}.", WHY[name])
+        if sizes != shape:
+            of = "out" if line == 0 else f"q before line {line}"
+            return Fault("another shape", f"{name}: {where} is right; {of} does not have the shape {sizes}.")
+        return None
+
+    return judge
+
+
+def shapes(fits):
+    def make(random):
+        sizes = torch.tensor([2, 3, 5, 7, 11, 13])[torch.randperm(6, generator=random)].tolist()
+        B, H, T, D, S, other = sizes
+        return (
+            ((B, H, T, D), (B, H, D, S))
+            if fits == "yes"
+            else (((B, H, T, D), (B, H, S, D)) if fits == "inner" else ((B, H, T, D), (B, other, D, S)))
+        )
+
+    return make
+
+
+def right(a, b):
+    return (*a[:-1], b[-1]) if a[:-2] == b[:-2] and a[-1] == b[-2] else None
+
+
+def never_fails(a, b):
+    return (*a[:-1], b[-1])
 
 
 parts = [
+    *(Judged(name, None, judge_program(name)) for name in PROGRAMS),
     Function(
-        "project",
-        arguments,
-        right=lambda B, T, E, H: (B, T, E),
+        "product",
+        shapes("yes"),
+        right,
+        wrong=[
+            Wrong("the shape of a", "The last size comes from b: (…, T, D) @ (…, D, S) is (…, T, S).", lambda a, b: a),
+            Wrong(
+                "the inner axis stays",
+                "The inner axis is summed away: (…, T, D) @ (…, D, S) is (…, T, S).",
+                lambda a, b: (*a, b[-1]),
+            ),
+            Wrong("only two axes", "The axes before the last two stay.", lambda a, b: (a[-2], b[-1])),
+            Wrong("columns before rows", "Rows come from a, columns from b.", lambda a, b: (*a[:-2], b[-1], a[-2])),
+            Wrong("always fails", "These two fit: the inner axes are equal, and those before.", lambda a, b: None),
+        ],
+    ),
+    Function(
+        "product",
+        shapes("inner"),
+        right,
         wrong=[
             Wrong(
-                "already split",
-                "The heads are split in the next step; a projection changes the last axis only.",
-                lambda B, T, E, H: (B, T, H, E // H),
+                "inner axes not compared",
+                "{0} @ {1} fails: the last axis of a must be as long as the one before the last of b.",
+                never_fails,
             ),
             Wrong(
-                "one head only",
-                "E // H is the width of one head; W_query makes the queries of all heads at once, E numbers.",
-                lambda B, T, E, H: (B, T, E // H),
-            ),
-            Wrong(
-                "numbers of the example",
-                "Those are the sizes of the example; return them as B, T, E and H give them.",
-                lambda B, T, E, H: (4, 100, 768),
-            ),
-            Wrong(
-                "weight, not output",
-                "(E, E) is the shape of the weight; its product with x keeps B and T.",
-                lambda B, T, E, H: (E, E),
+                "something else than None",
+                "{0} @ {1} fails; then return None, as the task says.",
+                lambda a, b: (),
             ),
         ],
     ),
     Function(
-        "split",
-        arguments,
-        right=lambda B, T, E, H: (B, T, H, E // H),
+        "product",
+        shapes("before"),
+        right,
         wrong=[
             Wrong(
-                "already transposed",
-                "view cannot move an axis: T stays where it is, and the last axis becomes two.",
-                lambda B, T, E, H: (B, H, T, E // H),
-            ),
-            Wrong(
-                "heads last",
-                "The last axis is cut into H heads of E // H numbers: the heads come first.",
-                lambda B, T, E, H: (B, T, E // H, H),
-                why="A head is a run of numbers that stand together.",
-            ),
-            Wrong(
-                "width not shared",
-                "That is H times as many numbers as before; the heads share the width, E // H for each.",
-                lambda B, T, E, H: (B, T, H, E),
-                why="view keeps the number of elements: B · T · E.",
-            ),
-        ],
-    ),
-    Function(
-        "transpose",
-        arguments,
-        right=lambda B, T, E, H: (B, H, T, E // H),
-        wrong=[
-            Wrong(
-                "not transposed",
-                "That is the shape before transpose(1, 2), which swaps axes 1 and 2, counted from 0.",
-                lambda B, T, E, H: (B, T, H, E // H),
-            ),
-            Wrong(
-                "axes 1 and 3",
-                "Axes 1 and 3 are swapped here; transpose(1, 2) swaps the two in the middle.",
-                lambda B, T, E, H: (B, E // H, H, T),
-            ),
-            Wrong(
-                "heads before the batch",
-                "The batch stays first; only T and H change places.",
-                lambda B, T, E, H: (H, B, T, E // H),
-            ),
-        ],
-    ),
-    Function(
-        "scores",
-        arguments,
-        right=lambda B, T, E, H: (B, H, T, T),
-        wrong=[
-            Wrong(
-                "vectors, not numbers",
-                "A score is one number for a query and a key: the E // H numbers of the vectors are summed up.",
-                lambda B, T, E, H: (B, H, T, E // H),
-            ),
-            Wrong(
-                "heads forgotten",
-                "Every head has scores of its own.",
-                lambda B, T, E, H: (B, T, T),
-            ),
-            Wrong(
-                "numbers against numbers",
-                "That is q.mT @ k: it compares numbers over all tokens, not tokens.",
-                lambda B, T, E, H: (B, H, E // H, E // H),
-                why="(T, D) @ (D, T) is (T, T): the inner axis goes.",
-            ),
-            Wrong(
-                "heads against heads",
-                "That is the product without the transpose: it compares the heads of one token.",
-                lambda B, T, E, H: (B, T, H, H),
-            ),
-        ],
-    ),
-    Function(
-        "merge",
-        arguments,
-        right=lambda B, T, E, H: (B, T, E),
-        wrong=[
-            Wrong(
-                "not joined",
-                "The heads are still apart; the last two axes become one of H · (E // H) numbers.",
-                lambda B, T, E, H: (B, T, H, E // H),
-            ),
-            Wrong(
-                "averaged",
-                "E // H numbers are those of one head; joined side by side there are H times as many.",
-                lambda B, T, E, H: (B, T, E // H),
-            ),
-            Wrong(
-                "not transposed back",
-                "That is the context as it leaves attention; it is transposed back, and joined.",
-                lambda B, T, E, H: (B, H, T, E // H),
+                "axes before not compared",
+                "{0} @ {1} fails: the axes before the last two differ.",
+                never_fails,
             ),
         ],
     ),

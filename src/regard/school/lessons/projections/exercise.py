@@ -40,6 +40,36 @@ parts = [
                 lambda x, Q, K, V: projected(x, Q, K, K),
             ),
             Wrong(
+                "keys and values exchanged",
+                "k comes from W_value and v from W_key, or they are returned as q, v, k.",
+                lambda x, Q, K, V: projected(x, Q, V, K),
+            ),
+            Wrong(
+                "order reversed",
+                "Values come first; return q, k, v in this order.",
+                lambda x, Q, K, V: projected(x, V, K, Q),
+            ),
+            Wrong(
+                "order v, q, k",
+                "Values come first; return q, k, v in this order.",
+                lambda x, Q, K, V: projected(x, V, Q, K),
+            ),
+            Wrong(
+                "queries by W_value",
+                "q comes from W_value; W_query makes the queries.",
+                lambda x, Q, K, V: projected(x, V, K, V),
+            ),
+            Wrong(
+                "queries by W_key",
+                "q comes from W_key; W_query makes the queries.",
+                lambda x, Q, K, V: projected(x, K, K, V),
+            ),
+            Wrong(
+                "keys by W_value",
+                "k comes from W_value; W_key makes the keys.",
+                lambda x, Q, K, V: projected(x, Q, V, V),
+            ),
+            Wrong(
                 "values not projected",
                 "v is x itself; W_value makes the values.",
                 lambda x, Q, K, V: (x @ Q, x @ K, x),
@@ -94,6 +124,18 @@ parts = [
                 "not transposed",
                 "The shapes of q @ k do not match, (5, 3) and (5, 3): the second matrix must have the keys as columns.",
                 raises="shapes cannot be multiplied (5x3 and 5x3)",
+            ),
+            Wrong(
+                "softmax over the queries",
+                "These are weights already, and each column sums to 1; return the scores, without softmax.",
+                lambda q, k: (q @ k.T).softmax(0),
+            ),
+            Wrong(
+                "scaled too early",
+                "The scores are divided by √{0}; here they are plain dot products. The scale comes two exercises on.".replace(
+                    "{0}", "3"
+                ),
+                lambda q, k: q @ k.T / 3**0.5,
             ),
             Wrong(
                 "softmax too early",

@@ -5,6 +5,7 @@ from functools import cache
 import regard
 import torch
 from regard.school.exercises import Fault, Judged
+from regard.school.exercises.shuffled import head_order, shuffled_tiny
 
 # No word occurs twice in any of them, so no head has anything to copy.
 TEXTS = (
@@ -16,13 +17,14 @@ TEXTS = (
 
 
 def arguments(random):
-    return (TEXTS[int(torch.randint(len(TEXTS), (), generator=random))],)
+    text = TEXTS[int(torch.randint(len(TEXTS), (), generator=random))]
+    return text, int(torch.randint(1, 10_000, (), generator=random))
 
 
 @cache
-def measured(text):
+def measured(text, seed):
     """The mean weight on the token before and on the first token, for every head."""
-    model = regard.GPT.from_pretrained("tiny")
+    model = shuffled_tiny(seed)
     with torch.no_grad(), regard.watch(model) as seen:
         model(torch.tensor([model.tokenizer.encode(text)]))
     heads = [head for layer in seen for head in layer]
@@ -32,8 +34,8 @@ def measured(text):
     return previous, first
 
 
-def judge(result, text):
-    previous, first = measured(text)
+def judge(result, text, seed):
+    previous, first = measured(text, seed)
     best = max(previous, key=previous.get), max(first, key=first.get)
     try:
         given = tuple((int(layer), int(head)) for layer, head in result)
@@ -44,11 +46,19 @@ def judge(result, text):
         return Fault("not two heads", says)
     if given == best:
         return None
+    known = [(layer, head_order(seed, layer, 8)[head]) for layer, head in best]
+    if any(mine == known[i] for i, mine in enumerate(given)) and all(
+        mine in (known[i], best[i]) for i, mine in enumerate(given)
+    ):
+        return Fault(
+            "known by heart",
+            "That is where the head is in the model as it was trained. Here the heads stand in another order: measure.",
+        )
     if given == best[::-1]:
         return Fault("exchanged", "The right two heads, in the other order: the one for the token before comes first.")
     if given == tuple(head[::-1] for head in best):
         return Fault("head before layer", "The layer comes first in a pair, then the head.")
-    if given[0] == (0, 0):
+    if given[0] == (0, 0) and previous[0, 0] < 0.5:
         return Fault(
             "mean of NaN",
             f"Head 0.0 puts only {previous[0, 0]:.2f} of its weight on the token before. Is your mean NaN?",
@@ -65,4 +75,4 @@ def judge(result, text):
     return None
 
 
-parts = [Judged("reading_heads", arguments, judge)]
+parts = [Judged("run", arguments, judge, runs=2)]

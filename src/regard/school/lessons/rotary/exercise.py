@@ -22,6 +22,12 @@ def make_rotate(exponent=2, sign=1, interleaved=False, turn=None):
     return rotate
 
 
+def turned_by(x, positions, speeds):
+    cos, sin = (positions[:, None] * speeds).cos(), (positions[:, None] * speeds).sin()
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)
+
+
 right = make_rotate()
 parts = [
     Function(
@@ -72,6 +78,98 @@ parts = [
                 "The first token is taken to stand at position 0. Use `positions`.",
                 lambda x, positions: right(x, torch.arange(len(positions))),
                 why="With a cache, new tokens stand at the end of the text.",
+            ),
+            Wrong(
+                "exponent 4i/D",
+                "Pair i turns with the speed 10000^(−4i/D); it is 10000^(−2i/D).",
+                make_rotate(exponent=4),
+                why="torch.arange(0, D, 2) counts 0, 2, 4: that is 2i already.",
+            ),
+            Wrong(
+                "first pair is 1",
+                "The pairs are counted from 1; pair 0 turns by position × 1.",
+                lambda x, positions: turned_by(x, positions, 10_000.0 ** (-2 * torch.arange(1, 4) / 6)),
+            ),
+            Wrong(
+                "speeds not of 10000",
+                "Pair i turns by position × −2i/D: that is the exponent. The speed is 10000 to its power.",
+                lambda x, positions: turned_by(x, positions, -2 * torch.arange(3) / 6),
+            ),
+            Wrong(
+                "speeds in steps",
+                "The speeds fall by equal steps, 1 − 2i/D; they fall by equal factors, 10000^(−2i/D).",
+                lambda x, positions: turned_by(x, positions, 1 - 2 * torch.arange(3) / 6),
+            ),
+            Wrong(
+                "degrees",
+                "The angles are taken as degrees; cos and sin of torch take radians, as they are.",
+                lambda x, positions: turned_by(x, positions, 10_000.0 ** (-2 * torch.arange(3) / 6) * torch.pi / 180),
+            ),
+            Wrong(
+                "positions not used",
+                "Every token is turned by the same angles; token t turns by positions[t] × speed.",
+                lambda x, positions: right(x, torch.ones_like(positions)),
+            ),
+            Wrong(
+                "position 1 is the first",
+                "The tokens are counted from 1. Use `positions`.",
+                lambda x, positions: right(x, torch.arange(1, len(positions) + 1)),
+                why="With a cache, new tokens stand at the end of the text.",
+            ),
+            Wrong(
+                "second half as it was",
+                "Only a is turned; b' is a·sin + b·cos.",
+                make_rotate(turn=lambda a, b, cos, sin: [a * cos - b * sin, b]),
+            ),
+            Wrong(
+                "b' without a",
+                "b' is b·cos alone; it is a·sin + b·cos.",
+                make_rotate(turn=lambda a, b, cos, sin: [a * cos - b * sin, b * cos]),
+            ),
+            Wrong(
+                "base 1000",
+                "The speeds are powers of 1000; here they are of 10000.",
+                lambda x, positions: turned_by(x, positions, 1_000.0 ** (-2 * torch.arange(3) / 6)),
+            ),
+            Wrong(
+                "sine and cosine exchanged",
+                "cos and sin have changed places: at position 0 nothing may turn, and cos(0) = 1.",
+                make_rotate(turn=lambda a, b, cos, sin: [a * sin - b * cos, a * cos + b * sin]),
+            ),
+            Wrong(
+                "minus twice",
+                "b' is a·sin − b·cos; the minus is in a' only.",
+                make_rotate(turn=lambda a, b, cos, sin: [a * cos - b * sin, a * sin - b * cos]),
+            ),
+            Wrong(
+                "minus in the wrong half",
+                "a' is a·cos + b·sin and b' is a·sin − b·cos. The minus belongs to a', the plus to b'.",
+                make_rotate(turn=lambda a, b, cos, sin: [a * cos + b * sin, a * sin - b * cos]),
+            ),
+            Wrong(
+                "halves exchanged",
+                "b' comes before a' in the result.",
+                make_rotate(turn=lambda a, b, cos, sin: [a * sin + b * cos, a * cos - b * sin]),
+            ),
+            Wrong(
+                "b only multiplied",
+                "a is multiplied by cos and b by sin, or each half by both; every new number needs a and b.",
+                make_rotate(turn=lambda a, b, cos, sin: [a * cos, b * sin]),
+            ),
+            Wrong(
+                "only multiplied by cos",
+                "Each half is multiplied by cos alone; every new number needs a and b.",
+                make_rotate(turn=lambda a, b, cos, sin: [a * cos, b * cos]),
+            ),
+            Wrong(
+                "neighbours read, halves written",
+                "a and b are the even and the odd numbers, and are joined as halves. Take halves: x.chunk(2, dim=-1).",
+                lambda x, positions: right(torch.cat([x[..., 0::2], x[..., 1::2]], dim=-1), positions),
+            ),
+            Wrong(
+                "whole-number division",
+                "2i is divided by D with //, which drops all that is below 1: pair 0 turns, the others stand still.",
+                lambda x, positions: turned_by(x, positions, torch.tensor([1.0, 0.0, 0.0])),
             ),
             Wrong(
                 "joined as pairs",

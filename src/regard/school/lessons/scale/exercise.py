@@ -2,6 +2,7 @@
 
 import torch
 
+from regard.school.exercises import cat
 from regard.school.exercises import Function, Wrong
 
 
@@ -90,3 +91,9 @@ parts = [
         ],
     )
 ]
+
+picture = cat.of_result(
+    "attention",
+    "Queries and keys of their own, and your scale. A verb looks for who does it: sat, for cat:",
+    *(t[None] for t in (cat.queries(), cat.keys(), cat.EYE)),
+)

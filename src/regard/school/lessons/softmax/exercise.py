@@ -2,6 +2,7 @@
 
 import torch
 
+from regard.school.exercises import cat
 from regard.school.exercises import Function, Wrong
 
 
@@ -21,6 +22,7 @@ def exp_shares(shifted):
 
 
 LARGEST = "Subtract the largest: then every shifted score is 0 or negative, and exp is at most 1."
+without = dict.fromkeys(("softmax", "log_softmax", "Softmax", "softmin"), "Write it with exp and a sum, this once.")
 parts = [
     Function(
         "softmax",
@@ -109,6 +111,12 @@ parts = [
                 why=LARGEST,
             ),
             Wrong(
+                "the sum subtracted",
+                "The sum of all scores is subtracted, which is far above the largest: every exp is 0, and 0 / 0 is nan.",
+                lambda scores: exp_shares(scores - scores.sum()),
+                why=LARGEST,
+            ),
+            Wrong(
                 "the mean subtracted",
                 "The mean is subtracted, and the largest score is still far above it: exp overflows, inf / inf is nan.",
                 lambda scores: exp_shares(scores - scores.mean()),
@@ -136,3 +144,10 @@ parts = [
         tolerance=1e-3,  # numbers around 1000 have few digits after the point
     ),
 ]
+
+picture = cat.of_result(
+    "softmax",
+    'Your first weights. "The cat sat on the mat": how much of each word "sat" takes, by your softmax:',
+    cat.VECTORS @ cat.VECTORS[2],
+    rows=["sat"],
+)

@@ -70,6 +70,12 @@ parts = [
             Wrong(
                 "head_dim is num_heads",
                 "The sizes do not match: 2 · 5 · 3 · 3 is not the size of x. head_dim is E divided by num_heads.",
+                raises="shape '[2, 5, 3, 3]' is invalid",
+                why="view keeps all numbers: the product of the new sizes is the product of the old ones.",
+            ),
+            Wrong(
+                "sizes do not multiply",
+                "The sizes given to view do not multiply to the 2 · 5 · 12 numbers of x. head_dim is E // num_heads.",
                 raises="is invalid for input of size",
                 why="view keeps all numbers: the product of the new sizes is the product of the old ones.",
             ),

@@ -45,6 +45,20 @@ def transposed(random):
     return right_swap(shape, 1, 2), right_swap(strides, 1, 2)
 
 
+def square(random):
+    """Both sizes are equal, so the strides are those of a new tensor, in another order."""
+    n = PRIMES[int(torch.randint(1, 4, (), generator=random))]
+    return (n, n), (1, n)
+
+
+def sliced(random):
+    """As x[:, :, :2] has them: the strides of a larger tensor, in their order, with gaps in memory."""
+    shape, strides = in_order(random)
+    axis = int(torch.randint(1, 4, (), generator=random))
+    larger = tuple(size + 2 * (i == axis) for i, size in enumerate(shape))
+    return shape, right_strides(larger)
+
+
 def overwrite(sizes, a, b):
     result = list(sizes)
     result[a] = result[b]
@@ -157,6 +171,33 @@ parts = [
                 "Shape {0} with strides {1} counts as contiguous, but axes 1 and 2 are swapped in memory.",
                 lambda shape, strides: True,
                 why="The last axis still has stride 1 after transpose(1, 2). All strides must be a new tensor's.",
+            )
+        ],
+    ),
+    Function(
+        "is_contiguous",
+        square,
+        right=lambda shape, strides: False,
+        wrong=[
+            Wrong(
+                "order of the strides ignored",
+                "Shape {0} with strides {1} counts as contiguous: the strides are there, in another order.",
+                lambda shape, strides: True,
+                why="(1, 3) is a transposed square: one row down is one number on. Compare stride by stride.",
+            )
+        ],
+        runs=1,
+    ),
+    Function(
+        "is_contiguous",
+        sliced,
+        right=lambda shape, strides: False,
+        wrong=[
+            Wrong(
+                "gaps count as contiguous",
+                "Shape {0} with strides {1} counts as contiguous: the axes are in order, but numbers between are skipped.",
+                lambda shape, strides: True,
+                why="It is a part of a larger tensor, as t[:, :2] is. Compare with the strides of a new tensor.",
             )
         ],
     ),

@@ -24,7 +24,7 @@ def swap(sizes, a, b):
 
 
 def is_contiguous(shape, strides):
-    """Are the numbers in memory as they are read? Sizes are 2 or more."""
+    """Is it read without a jump or a gap? Sizes are 2 or more."""
     return strides == strides_of(shape)
 
 

@@ -8,8 +8,9 @@ for one step along each axis. Shape (2, 3) has strides (3, 1):
 
 transpose moves no number. It swaps the sizes and the strides: shape (3, 2),
 strides (1, 3). Reading it row by row now jumps: 0 3 1 4 2 5.
-view only groups the row differently, so the numbers must be in memory in the
-order in which they are read; contiguous copies them into that order.
+view only groups the row differently, so reading row by row must walk through
+memory without a jump (transpose) and without a gap (t[:, :2] skips the 2 and
+the 5). Such a tensor is contiguous; contiguous() makes one, by a copy.
 
 Write these four functions on tuples such as (2, 3), then answer the question.
 """
@@ -37,7 +38,7 @@ def swap(sizes, a, b):
 
 
 def is_contiguous(shape, strides):
-    """Are the numbers in memory as they are read? Sizes are 2 or more."""
+    """Is it read without a jump or a gap? Sizes are 2 or more."""
     return ...
 
 

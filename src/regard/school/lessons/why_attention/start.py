@@ -1,37 +1,57 @@
-"""Why attention? Five short questions.
+"""Why attention? Measure how far a word reaches.
 
-Write the letter of your answer in quotes: answer_1 = "a".
-Each wrong letter gets its reason; try them if you like.
+A recurrent network reads word by word and keeps one vector; what the first
+word said reaches the last through all those between. Attention compares the
+last word with every other by one dot product, at any distance. How much of
+each word arrives? Change a word a little: how much does the last output
+change? That is a gradient, and torch computes it:
+
+    x.requires_grad_()
+    number.backward()        # number: one that was computed from x
+    x.grad                   # (T, width): how number changes with x
+
+Write `reach`, and `run` shows it for three untrained layers (python FILE).
+Then answer two questions.
 """
 
-# 1. A recurrent network reads "The cat that we saw by the river sat" word by
-#    word and keeps one vector of fixed size. How does "cat" reach "sat"?
-#    a  directly: the network looks back at the word
-#    b  through that vector, which every word between them has changed
-#    c  not at all: a recurrent network knows only the last word
-answer_1 = ...
+import torch
+from torch import nn
 
-# 2. And with attention?
-#    a  through all words between them, one layer for each
-#    b  only if both words are next to each other
-#    c  by one dot product, at any distance
-answer_2 = ...
 
-# 3. What is the price of that, for T words?
-#    a  T × T scores: for twice the words, four times as many
-#    b  T steps that must run one after the other
-#    c  one more weight matrix for each word
-answer_3 = ...
+def reach(layer, x):  # x (T, width); layer(x) (T, width)
+    x = x.clone().requires_grad_()
+    out = ...
+    ...  # the last output, added up, sends its gradient to x
+    return ...  # (T,): the length of each word's gradient, .norm(dim=-1)
 
-# 4. In a library you search for "cats", find the card "animals", and take the
-#    book home. Which is query, which is key, which is value?
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.Q, self.K, self.V = (nn.Linear(32, 32, bias=False) for _ in range(3))
+
+    def forward(self, x):  # what the three do is the next exercise
+        return torch.softmax(self.Q(x) @ self.K(x).T / 32**0.5, dim=-1) @ self.V(x)
+
+
+def run(kind, T):
+    """The reach of each word in a new layer. The check calls this: leave it."""
+    layers = {"rnn": nn.RNN, "gru": nn.GRU}
+    layer = Attention() if kind == "attention" else layers[kind](32, 32)
+    call = layer if kind == "attention" else lambda x: layer(x)[0]
+    return reach(call, torch.randn(T, 32))
+
+
+# In a library you search for "cats", find the card "animals", take the book.
 #    a  query: the book    key: the card       value: the search
 #    b  query: the card    key: the search     value: the book
 #    c  query: the search  key: the card       value: the book
-answer_4 = ...
+library = ...  # a letter in quotes
 
-# 5. What does a word get from attention?
-#    a  the value of the one key that matches best
-#    b  a mix of all values, each with its own share
-#    c  a mix of all keys, each with its own share
-answer_5 = ...
+# What does attention cost? The number of scores for T = 32, and for T = 64.
+scores = ...  # (…, …), two numbers
+
+if __name__ == "__main__":
+    for kind in ("rnn", "gru", "attention"):
+        far = run(kind, 32)
+        print(f"{kind:9}  first word {far[0] / far[-1]:.4f} of the last")

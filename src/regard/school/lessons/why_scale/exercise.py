@@ -69,11 +69,38 @@ def judge(result, head_dim):
     )
 
 
+def judge_second(result, head_dim):
+    """At 64, once 1024 gave 1024, or about twice as much."""
+    value = float(result)
+    return None if abs(value - head_dim) < 0.2 * head_dim else _wrong_again(value, head_dim)
+
+
+def _wrong_again(value, head_dim):
+    if value > 10 * head_dim or abs(value - 2 * head_dim) < 0.3 * head_dim > 4:
+        return judge(value, head_dim)
+    return Fault(
+        "one key for all",
+        f"At head_dim = 1024 the result is right; at head_dim = {head_dim} it was {value:.2f} this time, and is another "
+        "in every run, as if one key served all 2000 queries, or one query all keys.",
+        "2000 scores with one key have the variance of that key's own numbers: chance. Draw 2000 keys.",
+    )
+
+
+def judge_first(result, head_dim):
+    """At 1024, the sums of 2000 products are as large as those of a vector with itself: 64 tells them apart."""
+    fault = judge(result, head_dim)
+    return None if fault is not None and fault.name == "queries with themselves" else fault
+
+
 def at_width(head_dim):
     return lambda random: (head_dim,)
 
 
-parts = [Judged("variance_of_scores", at_width(head_dim), judge) for head_dim in (64, 4, 1024)] + [
+# One key for all queries gives nearly 1024 at 1024, as no other mistake does, and chance at 4.
+parts = [
+    Judged("variance_of_scores", at_width(1024), judge_first),
+    Judged("variance_of_scores", at_width(64), judge_second),
+    Judged("variance_of_scores", at_width(4), judge_second, runs=10),
     Question(
         "divided_by",
         right="b",
@@ -82,5 +109,5 @@ parts = [Judged("variance_of_scores", at_width(head_dim), judge) for head_dim in
             "Dividing numbers by c divides their variance by c².",
             "c": "Far too much: dividing numbers by c divides their variance by c².",
         },
-    )
+    ),
 ]
