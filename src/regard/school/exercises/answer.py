@@ -138,7 +138,8 @@ def _checked(
         verdict.printed = verdict.printed or printed
         return missing if checked is None else _adopted(checked, verdict)
     runs = [()] if isinstance(part, Question) else [arguments_of(part, seed + run) for run in range(part.runs)]
-    called = call_learner(part.name, runs, submission, seed, read=isinstance(part, Question))
+    through = None if isinstance(part, Question) else part.through
+    called = call_learner(part.name, runs, submission, seed, read=isinstance(part, Question), through=through)
     verdict.printed = verdict.printed or called.printed
     if called.is_missing:
         return missing
@@ -184,7 +185,7 @@ def _failing(part: Function | Judged, failed: Failure, arguments: Sequence[Any])
 
 def _check_function(part: Function, runs: Runs, seed: int) -> Finding | None:
     for run, (arguments, seen) in enumerate(runs):
-        difference = first_difference(seen, call_own(part.right, arguments, seed + run), part.tolerance)
+        difference = first_difference(seen, call_own(part.right, arguments, seed + run, part.through), part.tolerance)
         if difference is None:
             continue
         call, says, example = _call_text(part, arguments), difference.says, difference.example
@@ -204,7 +205,8 @@ def _check_function(part: Function, runs: Runs, seed: int) -> Finding | None:
 def _explains(wrong: Wrong, part: Function, runs: Runs, seed: int) -> bool:
     """Does this wrong answer give the same result in every run?"""
     try:
-        acted = [call_own(wrong.act, one, seed + run) for run, (one, _) in enumerate(runs)] if wrong.act else []
+        acts = enumerate(runs) if wrong.act else ()
+        acted = [call_own(wrong.act, one, seed + run, part.through) for run, (one, _) in acts]
     except Exception:  # it cannot be made with these arguments
         return False
     return bool(acted) and all(is_same(seen, a, part.tolerance) for (_, seen), a in zip(runs, acted, strict=True))

@@ -37,6 +37,9 @@ class Function:
     """A function that the learner writes. It is called with fresh arguments, and compared with `right`.
 
     picture: "weights" where the result is a (T, S) tensor of weights, to be drawn after success.
+    through: a function that calls it, `through(function, *arguments)`, in the learner's process; compared is what that
+        returns. It builds what is no plain value, or counts; it imports what it needs inside. Of `right` and of wrong
+        answers, too, it is the result that is compared.
     """
 
     name: str
@@ -46,6 +49,7 @@ class Function:
     tolerance: float | int = 1e-5  # of the largest number of a tensor
     runs: int = 3
     picture: str = ""
+    through: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -84,13 +88,14 @@ class Fault:
 class Judged:
     """A function with many right answers. judge(result, *arguments) returns None for a right one, else a Fault.
 
-    Without arguments, the name may be that of a value, too.
+    Without arguments, the name may be that of a value, too. `through` is as in Function: the judge gets its result.
     """
 
     name: str
     arguments: Arguments | None
     judge: Callable[..., Fault | None]
     runs: int = 1
+    through: Callable[..., Any] | None = None
 
 
 Part = Function | Layer | Question | Judged
@@ -98,13 +103,17 @@ Part = Function | Layer | Question | Judged
 
 @dataclass(frozen=True)
 class Exercise:
-    """What is asked for. `name` is that of the folder, `title` the first line of the docstring."""
+    """What is asked for. `name` is that of the folder, `title` the first line of the docstring.
+
+    uses: the exercises whose answers this one imports; they must be right first.
+    """
 
     name: str
     title: str
     parts: tuple[Part, ...]
     passes_unsolved: bool = False
     path: Path | None = None  # of exercise.py
+    uses: tuple[str, ...] = ()
 
 
 def load_exercise(path: Path | str) -> Exercise:
@@ -127,7 +136,10 @@ def load_exercise(path: Path | str) -> Exercise:
         if not part.name.isidentifier():
             raise ValueError(f"{path}: {part.name!r} is no name of Python; a part has the name of what is written")
     unsolved = bool(getattr(module, "passes_unsolved", False))
-    return Exercise(folder.name, title, tuple(parts), unsolved, path.resolve())
+    uses = tuple(getattr(module, "uses", ()))
+    if missing := [one for one in uses if not (folder.parent / str(one) / "exercise.py").is_file()]:
+        raise ValueError(f"{path} uses {missing[0]}, which is no exercise beside it")
+    return Exercise(folder.name, title, tuple(parts), unsolved, path.resolve(), uses)
 
 
 def _run(path: Path, folder: Path) -> ModuleType:
