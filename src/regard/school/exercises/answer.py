@@ -42,9 +42,16 @@ class AnswerVerdict(Verdict):
 
 
 def check_answer(
-    exercise: Exercise, worker: Worker, path: Path | str, seed: int | None = None, seconds: float | int = SECONDS
+    exercise: Exercise,
+    worker: Worker,
+    path: Path | str,
+    seed: int | None = None,
+    seconds: float | int = SECONDS,
+    folder: Path | None = None,
 ) -> AnswerVerdict:
     """Check a learner's file. Every check has a fresh seed, unless one is given.
+
+    folder: has a copy of the file, of the same name, which runs in its place and may import what is beside it.
 
     Its findings have the name of a wrong answer of the exercise, or one of: not written yet, does not run, not defined,
     not a function, fails, out of memory, returns nothing, wrong shape, another kind of result; "" where it is wrong in
@@ -54,7 +61,8 @@ def check_answer(
     nothing = AnswerVerdict(path.name, exercise.title, file=str(path))
     try:
         source = path.read_text(encoding="utf-8")
-        return check_source(exercise, Submission(path, worker, seconds), source, str(path), seed)
+        submission = Submission(folder or path, worker, seconds, path.name if folder else None)
+        return check_source(exercise, submission, source, str(path), seed)
     except UnicodeDecodeError:
         nothing.problem = "it is not UTF-8 text"
     except OSError as error:
@@ -174,7 +182,7 @@ def _adopted(checked: Verdict, verdict: AnswerVerdict) -> list[Finding]:
 
 def _failing(part: Function | Judged, failed: Failure, arguments: Sequence[Any]) -> Finding:
     message = f"{failed.type}: {failed.message.strip()}"
-    for one in part.wrong if isinstance(part, Function) else ():
+    for one in part.wrong:
         if one.raises and one.raises in message:
             return Finding(one.name, one.says.format(*arguments), one.why, line=failed.line)
     if failed.type == "MemoryError" or "DefaultCPUAllocator" in message:

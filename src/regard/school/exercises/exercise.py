@@ -89,6 +89,7 @@ class Judged:
     """A function with many right answers. judge(result, *arguments) returns None for a right one, else a Fault.
 
     Without arguments, the name may be that of a value, too. `through` is as in Function: the judge gets its result.
+    wrong: those that fail, by their messages.
     """
 
     name: str
@@ -96,6 +97,7 @@ class Judged:
     judge: Callable[..., Fault | None]
     runs: int = 1
     through: Callable[..., Any] | None = None
+    wrong: Sequence[Wrong] = ()
 
 
 Part = Function | Layer | Question | Judged
