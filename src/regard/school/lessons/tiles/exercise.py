@@ -81,21 +81,25 @@ def peak(attend_in_tiles, q, k, v, block):
     alive, seen = {}, {"most": 0, "largest": 0, "shape": "", "fused": ""}
 
     class Memory(TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            result = function(*args, **(kwargs or {}))
-            if "attention" in function.__name__:
-                seen["fused"] = function.__name__
-            for key in [key for key, one in alive.items() if one[0].expired()]:
-                del alive[key]
-            for one in tree_leaves(result):
-                if isinstance(one, Tensor) and one.untyped_storage()._cdata not in known:
-                    storage = one.untyped_storage()
-                    numbers = storage.nbytes() // 4
-                    alive[storage._cdata] = StorageWeakRef(storage), numbers
-                    if numbers > seen["largest"]:
-                        seen["largest"], seen["shape"] = numbers, " × ".join(map(str, one.shape))
-            seen["most"] = max(seen["most"], sum(one[1] for one in alive.values()))
-            return result
+        pass
+
+    def dispatch(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        if "attention" in function.__name__:
+            seen["fused"] = function.__name__
+        for key in [key for key, one in alive.items() if one[0].expired()]:
+            del alive[key]
+        for one in tree_leaves(result):
+            if isinstance(one, Tensor) and one.untyped_storage()._cdata not in known:
+                storage = one.untyped_storage()
+                numbers = storage.nbytes() // 4
+                alive[storage._cdata] = StorageWeakRef(storage), numbers
+                if numbers > seen["largest"]:
+                    seen["largest"], seen["shape"] = numbers, " × ".join(map(str, one.shape))
+        seen["most"] = max(seen["most"], sum(one[1] for one in alive.values()))
+        return result
+
+    Memory.__torch_dispatch__ = dispatch  # set here, it does not import torch's compiler, which takes a second
 
     with Memory():
         attend_in_tiles(q, k, v, block)
