@@ -93,7 +93,9 @@ class AnswerChecker:
 
         for name, file in used_files(exercise, path).items():
             if file is None:
-                problem = f"it imports your file for {name}, which is not there; write it again: regard learn reset {name}"
+                problem = (
+                    f"it imports your file for {name}, which is not there; write it again: regard learn reset {name}"
+                )
                 return AnswerVerdict(path.name, exercise.title, file=str(path), problem=problem)
             known = name, file.read_bytes()
             if known in self._right:

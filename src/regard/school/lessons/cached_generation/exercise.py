@@ -87,7 +87,15 @@ def products(generate, prompt, count, w):
     from torch.utils._python_dispatch import TorchDispatchMode
 
     total = [0]
-    inner = {"mm": (0, 1), "bmm": (0, 2), "mv": (0, 1), "dot": (0, 0), "addmm": (1, 1), "addmv": (1, 1), "baddbmm": (1, 2)}
+    inner = {
+        "mm": (0, 1),
+        "bmm": (0, 2),
+        "mv": (0, 1),
+        "dot": (0, 0),
+        "addmm": (1, 1),
+        "addmv": (1, 1),
+        "baddbmm": (1, 2),
+    }
 
     class Count(TorchDispatchMode):
         pass
@@ -116,10 +124,14 @@ def judge_products(seen, prompt, count, w):
     rule = f"{seen:,} products for {count} tokens after {len(prompt)}; {least:,} are enough"
     one_more = products(make(extra=1), prompt, count, w)
     if seen <= one_more:
-        return Fault("last token read", f"{rule}. The last token goes into the model, though nothing is written after it.")
+        return Fault(
+            "last token read", f"{rule}. The last token goes into the model, though nothing is written after it."
+        )
     if abs(seen - products(scored_all, prompt, count, w)) <= one_more - least:
         why = f"Of {len(prompt)} rows of logits, one is used; with GPT-2's 50,257 tokens, the others cost more than a block."
-        return Fault("whole prompt scored", f"{rule}. All tokens of the prompt are scored; score the last one.", why=why)
+        return Fault(
+            "whole prompt scored", f"{rule}. All tokens of the prompt are scored; score the last one.", why=why
+        )
     if seen >= 0.9 * products(without_cache, prompt, count, w):
         says = f"{rule}. The whole text is read again for each token: the cache is not used."
         return Fault("no cache", says, why="Give forward the new token only, and the k and v that it returned before.")
@@ -134,26 +146,52 @@ parts = [
         arguments,
         make(),
         wrong=[
-            Wrong("cache forgotten", "Each new token sees nothing but itself: k and v of before are not given to forward.",
-                  make(cache="forgotten")),
-            Wrong("cache of the prompt only", "New tokens see the prompt, but none another: keep the k and v that forward returns.",
-                  make(cache="prompt only")),
-            Wrong("the text again into its own cache", "The whole text is given to forward together with its cache, and so is read twice.",
-                  all_again, why="Positions go on from len(past_k); the text would follow itself."),
+            Wrong(
+                "cache forgotten",
+                "Each new token sees nothing but itself: k and v of before are not given to forward.",
+                make(cache="forgotten"),
+            ),
+            Wrong(
+                "cache of the prompt only",
+                "New tokens see the prompt, but none another: keep the k and v that forward returns.",
+                make(cache="prompt only"),
+            ),
+            Wrong(
+                "the text again into its own cache",
+                "The whole text is given to forward together with its cache, and so is read twice.",
+                all_again,
+                why="Positions go on from len(past_k); the text would follow itself.",
+            ),
             Wrong("worst token", "This is the token with the lowest score: argmax.", make(pick="worst")),
-            Wrong("first token's logits", "The token after the first one of the prompt is predicted; take the last row, [-1].",
-                  make(place=0)),
-            Wrong("last prompt token twice", "The last token of the prompt goes in twice: once with the prompt, once alone.",
-                  make(twice=True)),
+            Wrong(
+                "first token's logits",
+                "The token after the first one of the prompt is predicted; take the last row, [-1].",
+                make(place=0),
+            ),
+            Wrong(
+                "last prompt token twice",
+                "The last token of the prompt goes in twice: once with the prompt, once alone.",
+                make(twice=True),
+            ),
             Wrong("first prompt token lost", "The first token of the prompt is not read.", make(begin=1)),
             Wrong("last prompt token only", "Only the last token of the prompt is read.", make(begin=-1)),
-            Wrong("prompt returned, too", "The prompt is returned with the new tokens; return the {1} new ones.", with_prompt),
+            Wrong(
+                "prompt returned, too",
+                "The prompt is returned with the new tokens; return the {1} new ones.",
+                with_prompt,
+            ),
             Wrong("one too many", "It returns one token more than the {1} that are asked for.", make(extra=1)),
             Wrong("one too few", "It returns one token less than the {1} that are asked for.", make(extra=-1)),
-            Wrong("a number instead of ids", "forward wants a tensor of ids, (T,): a new token is one of shape (1,).",
-                  raises="of a 0-d tensor"),
-            Wrong("no length", "forward wants a tensor of ids, (T,), and got a number: torch.tensor([new]).",
-                  raises="has no len()"),
+            Wrong(
+                "a number instead of ids",
+                "forward wants a tensor of ids, (T,): a new token is one of shape (1,).",
+                raises="of a 0-d tensor",
+            ),
+            Wrong(
+                "no length",
+                "forward wants a tensor of ids, (T,), and got a number: torch.tensor([new]).",
+                raises="has no len()",
+            ),
         ],
     ),
     Judged("generate", arguments, judge_products, through=products),

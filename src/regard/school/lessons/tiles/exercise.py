@@ -120,7 +120,9 @@ def judge_memory(seen, q, k, v, block):
         return Fault("T × T", says, why="A tile of scores is made from a block of queries and a block of keys.")
     if seen["largest"] >= T * block:
         says = f"It makes a tensor of {shape}: {most} are in memory at once; {rule}."
-        return Fault("T × block", says, why="Only one side is in blocks: for each block of queries, take blocks of keys, too.")
+        return Fault(
+            "T × block", says, why="Only one side is in blocks: for each block of queries, take blocks of keys, too."
+        )
     says = f"No tensor is large (the largest is {shape}), but {most} are in memory at once; {rule}."
     return Fault("tiles are kept", says, why="A tile in a list is a tile in memory: use it, and forget it.")
 
@@ -131,17 +133,41 @@ parts = [
         arguments,
         attend,
         wrong=[
-            Wrong("softmax of each tile", "Each tile has a softmax of its own, and the results are added.", softmax_of_tiles),
-            Wrong("last keys only", "Each query sees only the last block of keys: the sums begin anew for each.", last_keys,
-                  why="largest, total and context are set up once for each block of queries, before the loop over keys."),
-            Wrong("diagonal tiles only", "A block of queries sees only the keys of the same block; it sees all.", diagonal),
-            Wrong("sums of the block before", "largest, total and context go on from the block of queries before; each starts anew.",
-                  carried_over),
+            Wrong(
+                "softmax of each tile",
+                "Each tile has a softmax of its own, and the results are added.",
+                softmax_of_tiles,
+            ),
+            Wrong(
+                "last keys only",
+                "Each query sees only the last block of keys: the sums begin anew for each.",
+                last_keys,
+                why="largest, total and context are set up once for each block of queries, before the loop over keys.",
+            ),
+            Wrong(
+                "diagonal tiles only", "A block of queries sees only the keys of the same block; it sees all.", diagonal
+            ),
+            Wrong(
+                "sums of the block before",
+                "largest, total and context go on from the block of queries before; each starts anew.",
+                carried_over,
+            ),
             Wrong("not divided", "The context is not divided by total.", not_divided),
-            Wrong("last keys left out", "T is no multiple of block, and the keys that are left over are not seen.", whole_blocks("keys")),
-            Wrong("last rows left out", "T is no multiple of block, and the queries that are left over get 0.", whole_blocks("rows")),
-            Wrong("block of the wrong size", "The last block is shorter: take its size, len(queries), not block.",
-                  raises="must match the size of tensor"),
+            Wrong(
+                "last keys left out",
+                "T is no multiple of block, and the keys that are left over are not seen.",
+                whole_blocks("keys"),
+            ),
+            Wrong(
+                "last rows left out",
+                "T is no multiple of block, and the queries that are left over get 0.",
+                whole_blocks("rows"),
+            ),
+            Wrong(
+                "block of the wrong size",
+                "The last block is shorter: take its size, len(queries), not block.",
+                raises="must match the size of tensor",
+            ),
         ],
         tolerance=1e-4,
     ),

@@ -162,20 +162,38 @@ parts = [
         some_ids,
         most_common,
         wrong=[
-            Wrong("how often", "This is how often the pair occurs, or the pair with its number; wanted is the pair.",
-                  lambda ids: Counter(zip(ids, ids[1:])).most_common(1)[0]),
-            Wrong("the count", "This is how often the pair occurs; wanted is the pair.",
-                  lambda ids: Counter(zip(ids, ids[1:])).most_common(1)[0][1]),
-            Wrong("a token", "This is the most common token; wanted is a pair of neighbours.",
-                  lambda ids: Counter(ids).most_common(1)[0][0]),
-            Wrong("pairs apart", "The text is cut into pairs, 0–1, 2–3, …; a pair may begin at every place.",
-                  lambda ids: Counter(zip(ids[::2], ids[1::2])).most_common(1)[0][0],
-                  why="Otherwise half of the neighbours never meet: 1 and 2, 3 and 4."),
-            Wrong("rarest", "This is the pair that occurs least often.",
-                  lambda ids: Counter(zip(ids, ids[1:])).most_common()[-1][0]),
+            Wrong(
+                "how often",
+                "This is how often the pair occurs, or the pair with its number; wanted is the pair.",
+                lambda ids: Counter(zip(ids, ids[1:])).most_common(1)[0],
+            ),
+            Wrong(
+                "the count",
+                "This is how often the pair occurs; wanted is the pair.",
+                lambda ids: Counter(zip(ids, ids[1:])).most_common(1)[0][1],
+            ),
+            Wrong(
+                "a token",
+                "This is the most common token; wanted is a pair of neighbours.",
+                lambda ids: Counter(ids).most_common(1)[0][0],
+            ),
+            Wrong(
+                "pairs apart",
+                "The text is cut into pairs, 0–1, 2–3, …; a pair may begin at every place.",
+                lambda ids: Counter(zip(ids[::2], ids[1::2])).most_common(1)[0][0],
+                why="Otherwise half of the neighbours never meet: 1 and 2, 3 and 4.",
+            ),
+            Wrong(
+                "rarest",
+                "This is the pair that occurs least often.",
+                lambda ids: Counter(zip(ids, ids[1:])).most_common()[-1][0],
+            ),
             Wrong("first pair", "This is the first pair of the text.", lambda ids: (ids[0], ids[1])),
-            Wrong("largest pair", "max compares the pairs themselves; compare how often they occur: key=counts.get.",
-                  lambda ids: max(zip(ids, ids[1:]))),
+            Wrong(
+                "largest pair",
+                "max compares the pairs themselves; compare how often they occur: key=counts.get.",
+                lambda ids: max(zip(ids, ids[1:])),
+            ),
         ],
     ),
     Function(
@@ -183,11 +201,17 @@ parts = [
         a_tie,
         most_common,
         wrong=[
-            Wrong("last of a tie", "Two pairs occur as often, and this is the later one; wanted is the one that comes first.",
-                  lambda ids: [pair for pair, count in Counter(zip(ids, ids[1:])).items() if count == 2][-1],
-                  why="Any rule would do, but it must be a rule: who encodes must make the same choice as who learned."),
-            Wrong("largest of a tie", "Two pairs occur as often; wanted is the one that comes first in the text.",
-                  lambda ids: max(Counter(zip(ids, ids[1:])).items(), key=lambda one: (one[1], one[0]))[0]),
+            Wrong(
+                "last of a tie",
+                "Two pairs occur as often, and this is the later one; wanted is the one that comes first.",
+                lambda ids: [pair for pair, count in Counter(zip(ids, ids[1:])).items() if count == 2][-1],
+                why="Any rule would do, but it must be a rule: who encodes must make the same choice as who learned.",
+            ),
+            Wrong(
+                "largest of a tie",
+                "Two pairs occur as often; wanted is the one that comes first in the text.",
+                lambda ids: max(Counter(zip(ids, ids[1:])).items(), key=lambda one: (one[1], one[0]))[0],
+            ),
         ],
         runs=10,
     ),
@@ -198,16 +222,34 @@ parts = [
             merge,
             wrong=[
                 Wrong("overlapping", OVERLAP, overlapping, why="Each byte of the text belongs to one token.")
-                if same else
-                Wrong("either order", "(b, a) is merged like (a, b); the order counts.", either_order),
+                if same
+                else Wrong("either order", "(b, a) is merged like (a, b); the order counts.", either_order),
                 Wrong("first only", "Only the first pair is merged; merge all of them.", first_only),
-                Wrong("right one kept", "The right token of a pair is still there after the new one; skip both.", right_kept),
-                *([Wrong("from the right", "Of three in a row, the last two are merged; go from left to right.", from_right)]
-                  if same else []),
-                Wrong("last one lost", "The last token is missing. It has no right neighbour, but it stays.", last_lost),
+                Wrong(
+                    "right one kept",
+                    "The right token of a pair is still there after the new one; skip both.",
+                    right_kept,
+                ),
+                *(
+                    [
+                        Wrong(
+                            "from the right",
+                            "Of three in a row, the last two are merged; go from left to right.",
+                            from_right,
+                        )
+                    ]
+                    if same
+                    else []
+                ),
+                Wrong(
+                    "last one lost", "The last token is missing. It has no right neighbour, but it stays.", last_lost
+                ),
                 Wrong("unchanged", "Nothing was merged.", lambda ids, pair, new: ids),
-                Wrong("one past the end", "There is no token after the last: ids[at + 1] fails there.",
-                      raises="list index out of range"),
+                Wrong(
+                    "one past the end",
+                    "There is no token after the last: ids[at + 1] fails there.",
+                    raises="list index out of range",
+                ),
             ],
         )
         for arguments, same in ((some_merge, True), (another_merge, False))
@@ -217,12 +259,23 @@ parts = [
         text_and_merges,
         encode,
         wrong=[
-            Wrong("backwards", "The merges are done from the last to the first; pairs that hold 256 do not exist yet then.",
-                  backwards),
+            Wrong(
+                "backwards",
+                "The merges are done from the last to the first; pairs that hold 256 do not exist yet then.",
+                backwards,
+            ),
             Wrong("bytes only", "No merge was done: these are the bytes.", lambda text, merges: list(text.encode())),
-            Wrong("all are 256", "Every merge makes token 256; the next makes 257, and so on.", all_named(lambda n: 256)),
-            Wrong("from 257", "The first merge makes 257; 0 to 255 are bytes, so it is 256.", all_named(lambda n: 257 + n)),
-            Wrong("from 0", "The merges make 0, 1, 2 …; these are bytes already. They begin at 256.", all_named(lambda n: n)),
+            Wrong(
+                "all are 256", "Every merge makes token 256; the next makes 257, and so on.", all_named(lambda n: 256)
+            ),
+            Wrong(
+                "from 257", "The first merge makes 257; 0 to 255 are bytes, so it is 256.", all_named(lambda n: 257 + n)
+            ),
+            Wrong(
+                "from 0",
+                "The merges make 0, 1, 2 …; these are bytes already. They begin at 256.",
+                all_named(lambda n: n),
+            ),
         ],
     ),
     Function(
@@ -230,15 +283,30 @@ parts = [
         ids_and_merges,
         decode,
         wrong=[
-            Wrong("each decoded alone", "The pieces are made text one by one; é is two bytes, and half of it is no letter.",
-                  singly, why="Join the bytes first: a token may end within a letter."),
+            Wrong(
+                "each decoded alone",
+                "The pieces are made text one by one; é is two bytes, and half of it is no letter.",
+                singly,
+                why="Join the bytes first: a token may end within a letter.",
+            ),
             Wrong("merged tokens left out", "Tokens from 256 on are left out.", bytes_only),
-            Wrong("right before left", "The two halves of a merged token are exchanged.",
-                  lambda ids, merges: b"".join(pieces_of(merges, swapped=True)[one] for one in ids).decode(errors="replace")),
-            Wrong("no piece", "`pieces` ends at 255: every merge adds one piece, that of its left token and of its right one.",
-                  raises="list index out of range"),
-            Wrong("a piece of numbers", "A piece is bytes: that of the left token and that of the right one, joined by +.",
-                  raises="a bytes-like object is required"),
+            Wrong(
+                "right before left",
+                "The two halves of a merged token are exchanged.",
+                lambda ids, merges: b"".join(pieces_of(merges, swapped=True)[one] for one in ids).decode(
+                    errors="replace"
+                ),
+            ),
+            Wrong(
+                "no piece",
+                "`pieces` ends at 255: every merge adds one piece, that of its left token and of its right one.",
+                raises="list index out of range",
+            ),
+            Wrong(
+                "a piece of numbers",
+                "A piece is bytes: that of the left token and that of the right one, joined by +.",
+                raises="a bytes-like object is required",
+            ),
         ],
     ),
 ]

@@ -36,12 +36,14 @@ def judge_block(seen):
     if seen["kind"] and seen["class"]:
         return Fault("the class itself", "self.attention is your class, not a layer: call it, with its sizes.")
     if seen["kind"]:
-        says = f"self.attention is a {seen['kind']}; it is a layer of your class in whole_layer: mine(\"whole_layer\")."
+        says = f'self.attention is a {seen["kind"]}; it is a layer of your class in whole_layer: mine("whole_layer").'
         return Fault("not your layer", says)
     if seen["dropout"]:
         return Fault("dropout", f"Your layer drops {seen['dropout']:g} of its weights; here nothing is: dropout = 0.")
     if seen["heads"] != 2:
-        return Fault("other heads", f"Block(E=6, heads=2, context=7) has {seen['heads']} heads. Which argument is which?")
+        return Fault(
+            "other heads", f"Block(E=6, heads=2, context=7) has {seen['heads']} heads. Which argument is which?"
+        )
     return None
 
 
@@ -82,14 +84,18 @@ def judge_model(seen, ids):
     wanted = [*ids.shape, V]
     if not seen["registered"] and seen["blocks"] == DEPTH:
         why = "The optimizer gets model.parameters(), and a plain list in a module has none: your blocks would never learn."
-        return Fault("plain list", "The blocks are in a plain list, so their weights are not the model's; nn.ModuleList.", why)
+        return Fault(
+            "plain list", "The blocks are in a plain list, so their weights are not the model's; nn.ModuleList.", why
+        )
     if seen["blocks"] != DEPTH:
         return Fault("another depth", f"GPT(…, depth={DEPTH}) has {max(seen['blocks'], 0)} blocks.")
     if seen["different"] < DEPTH:
         why = "[block] * 3 is one block three times: the same weights at every depth."
         return Fault("one block for all", f"The {DEPTH} blocks are one and the same; make one for each.", why)
     if seen["kind"] != "Tensor":
-        return Fault("no logits", f"forward returns a {seen['kind']}; return the logits, a tensor of shape {tuple(wanted)}.")
+        return Fault(
+            "no logits", f"forward returns a {seen['kind']}; return the logits, a tensor of shape {tuple(wanted)}."
+        )
     if seen["shape"] != wanted:
         says = f"forward returns shape {tuple(seen['shape'])} for ids {tuple(ids.shape)}; expected {tuple(wanted)}."
         return Fault("wrong shape", says)
@@ -97,9 +103,13 @@ def judge_model(seen, ids):
         return Fault("softmax", "These are probabilities; the loss wants logits and does its own softmax.")
     if seen["unused"]:
         says = f"{len(seen['unused'])} weights take no part: {', '.join(seen['unused'][:3])} …"
-        return Fault("weights not used", says, why="Every block must be in the list that gpt gets, with all of its weights.")
+        return Fault(
+            "weights not used", says, why="Every block must be in the list that gpt gets, with all of its weights."
+        )
     if seen["future"] > 1e-5:
-        return Fault("sees the future", "The logits of earlier tokens change with the last token. Is it your masked layer?")
+        return Fault(
+            "sees the future", "The logits of earlier tokens change with the last token. Is it your masked layer?"
+        )
     if seen["order"] < 1e-6:
         return Fault("no order", "Two tokens may change places, and the last logits stay. Is position_table used?")
     return None
@@ -150,7 +160,11 @@ def judge_share(seen, ids, count, context, t):
         return Fault("always the best", f"{says} It takes the best token instead of drawing one.")
     if abs(seen - 0.75) < 0.06:
         return Fault("temperature not used", f"{says} 75% is its share at t = 1: give the logits to your temperature.")
-    return Fault("other probabilities", says, why="Draw from temperature(logits, t): shares, which multinomial takes as they are.")
+    return Fault(
+        "other probabilities",
+        says,
+        why="Draw from temperature(logits, t): shares, which multinomial takes as they are.",
+    )
 
 
 def written(crop=lambda ids, context: ids[:, -context:], place=-1, keep=lambda ids, old: ids):
@@ -178,13 +192,26 @@ parts = [
         judge_model,
         through=run,
         wrong=[
-            Wrong("no entry", "The dictionary has no \"blocks\", or not all of the other four entries.", raises="KeyError: '"),
-            Wrong("modules for weights", "The list holds the blocks themselves; it holds their weights: one.weights().",
-                  raises="'Block' object is not subscriptable"),
-            Wrong("a list has no weights", "self.blocks is a list of blocks; each has weights of its own: one.weights().",
-                  raises="object has no attribute 'weights'"),
-            Wrong("a module for a function", "gpts is your file; the function in it is gpts.gpt.",
-                  raises="'module' object is not callable"),
+            Wrong(
+                "no entry",
+                'The dictionary has no "blocks", or not all of the other four entries.',
+                raises="KeyError: '",
+            ),
+            Wrong(
+                "modules for weights",
+                "The list holds the blocks themselves; it holds their weights: one.weights().",
+                raises="'Block' object is not subscriptable",
+            ),
+            Wrong(
+                "a list has no weights",
+                "self.blocks is a list of blocks; each has weights of its own: one.weights().",
+                raises="object has no attribute 'weights'",
+            ),
+            Wrong(
+                "a module for a function",
+                "gpts is your file; the function in it is gpts.gpt.",
+                raises="'module' object is not callable",
+            ),
         ],
     ),
     Function(
@@ -192,23 +219,48 @@ parts = [
         a_text,
         written(),
         wrong=[
-            Wrong("the first tokens", "It reads the first {2} tokens, ids[:, :context]; it must read the last.",
-                  written(lambda ids, context: ids[:, :context]), why="What was written would never be read."),
-            Wrong("one less than the context", "It reads one token less than it may.",
-                  written(lambda ids, context: ids[:, -context + 1 :])),
-            Wrong("the last token only", "Only the last token is read; your model can look back at {2}.",
-                  written(lambda ids, context: ids[:, -1:])),
-            Wrong("first position", "It takes the logits at the first position; what comes next is told by the last, [:, -1].",
-                  written(place=0)),
-            Wrong("only the new tokens", "The text that it began with is not returned.",
-                  written(keep=lambda ids, old: ids[:, old.shape[1] :])),
+            Wrong(
+                "the first tokens",
+                "It reads the first {2} tokens, ids[:, :context]; it must read the last.",
+                written(lambda ids, context: ids[:, :context]),
+                why="What was written would never be read.",
+            ),
+            Wrong(
+                "one less than the context",
+                "It reads one token less than it may.",
+                written(lambda ids, context: ids[:, -context + 1 :]),
+            ),
+            Wrong(
+                "the last token only",
+                "Only the last token is read; your model can look back at {2}.",
+                written(lambda ids, context: ids[:, -1:]),
+            ),
+            Wrong(
+                "first position",
+                "It takes the logits at the first position; what comes next is told by the last, [:, -1].",
+                written(place=0),
+            ),
+            Wrong(
+                "only the new tokens",
+                "The text that it began with is not returned.",
+                written(keep=lambda ids, old: ids[:, old.shape[1] :]),
+            ),
             Wrong("in front", "New tokens are put in front of the text; they come behind it.", in_front),
-            Wrong("nothing added", "ids come back as they were: ids = torch.cat([ids, new], dim=1).",
-                  lambda model, ids, count, context, t: ids),
-            Wrong("too long for the context", "The whole text is read, and the model has {2} positions: ids[:, -context:].",
-                  raises="tokens, and knows"),
-            Wrong("logits drawn from", "multinomial draws from probabilities, and these are below 0: use temperature first.",
-                  raises="probability tensor contains"),
+            Wrong(
+                "nothing added",
+                "ids come back as they were: ids = torch.cat([ids, new], dim=1).",
+                lambda model, ids, count, context, t: ids,
+            ),
+            Wrong(
+                "too long for the context",
+                "The whole text is read, and the model has {2} positions: ids[:, -context:].",
+                raises="tokens, and knows",
+            ),
+            Wrong(
+                "logits drawn from",
+                "multinomial draws from probabilities, and these are below 0: use temperature first.",
+                raises="probability tensor contains",
+            ),
         ],
         through=by_sum,
     ),
