@@ -25,15 +25,15 @@ SPARE_SECONDS = 120.0  # for tokens and heads, which are not training, on a busy
 class Recipe:
     """What is trained, and how. It was chosen so that a head learns to copy within the time, on two cores."""
 
-    merges: int = 192
+    merges: int = 96
     learned_on: int = 30_000  # characters from which the merges are learned
     width: int = 64
     heads: int = 2
     depth: int = 2
-    context: int = 48
-    batch: int = 32
-    lists: int = 12  # of these, lists of random tokens that begin again and again
-    steps: int = 3000
+    context: int = 32
+    batch: int = 48
+    lists: int = 24  # of these, lists of random tokens that begin again and again
+    steps: int = 2500
     rate: float = 3e-3
     seconds: float = 230.0
     every: int = 50  # steps between two looks at the losses
@@ -74,6 +74,7 @@ def train_own_model(answer: Path, recipe: Recipe, book: Path = BOOK) -> Iterator
                 }
         finally:
             process.kill()
+            process.stdout.close()
             process.wait()
 
 

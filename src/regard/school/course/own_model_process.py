@@ -154,7 +154,7 @@ class OwnModel:
             self.model(lists.repeat(1, 2))
         heads = [
             {
-                "head": f"{one.layer}.{one.head}",
+                "head": self.name_of(len(seen), one.layer, one.head),
                 "induction": float(one.induction.nanmean()),
                 "previous": float(one.previous.nanmean()),
                 "learned": one.role.name == "induction",
@@ -175,6 +175,12 @@ class OwnModel:
         weights = best.weights()[0].tolist() if best is not None else []
         return heads, {"words": names, "weights": weights}
 
+    def name_of(self, layers: int, layer: int, head: int) -> str:
+        """A head's name; one that is a layer by itself, in a loop over heads, is named by its place in the loop."""
+        if layers == self.recipe.depth * self.recipe.heads:
+            layer, head = divmod(layer, self.recipe.heads)
+        return f"{layer}.{head}"
+
     def words(self) -> Tensor:
         """Some tokens that are words, or nearly, all different."""
         decode = self.own.mine("tokenize").decode
@@ -186,7 +192,7 @@ class OwnModel:
             if len(text.strip()) > 2 and text.strip().isalpha() and text.strip() in known
         ]
         good = good if len(good) >= SHOWN else [one for one, text in texts.items() if text.strip()]
-        return torch.tensor(good)[torch.randperm(len(good), generator=self.random)[:SHOWN]]
+        return torch.tensor(good)[torch.randperm(len(good), generator=self.random)[: min(SHOWN, self.recipe.context // 2)]]
 
 
 if __name__ == "__main__":
