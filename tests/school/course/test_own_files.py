@@ -71,7 +71,10 @@ def test_a_file_that_is_missing_is_named(four, checker):
     lesson, path = written(four)
     four.file_of(four.course.lesson("twice")).unlink()
     verdict = checker.check(lesson, path).verdict
-    assert verdict.problem == "it imports your file for twice, which is not there; write it again: regard learn reset twice"
+    assert (
+        verdict.problem
+        == "it imports your file for twice, which is not there; write it again: regard learn reset twice"
+    )
 
 
 def test_the_start_is_checked_without_the_other_files(four, checker):
@@ -107,6 +110,8 @@ def test_a_course_checks_such_an_exercise_with_the_solutions_of_the_others(four,
 
 
 def test_an_exercise_that_uses_what_is_not_there_is_refused(tmp_path):
-    folder = write_course(tmp_path / "four", FOUR | {"four/exercise.py": FOUR["four/exercise.py"].replace('"twice"', '"x"')})
+    folder = write_course(
+        tmp_path / "four", FOUR | {"four/exercise.py": FOUR["four/exercise.py"].replace('"twice"', '"x"')}
+    )
     with pytest.raises(ValueError, match="uses x, which is no exercise beside it"):
         load_exercise(folder / "four")

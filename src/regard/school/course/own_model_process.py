@@ -192,7 +192,9 @@ class OwnModel:
             if len(text.strip()) > 2 and text.strip().isalpha() and text.strip() in known
         ]
         good = good if len(good) >= SHOWN else [one for one, text in texts.items() if text.strip()]
-        return torch.tensor(good)[torch.randperm(len(good), generator=self.random)[: min(SHOWN, self.recipe.context // 2)]]
+        return torch.tensor(good)[
+            torch.randperm(len(good), generator=self.random)[: min(SHOWN, self.recipe.context // 2)]
+        ]
 
 
 if __name__ == "__main__":

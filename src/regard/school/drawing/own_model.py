@@ -113,7 +113,9 @@ def spoken_page(result: Result, book: str, when: str) -> str:
     if result["picture"]["weights"]:
         name = result["heads"][0]["head"]
         parts.append(_head_svg(result["picture"]["words"], result["picture"]["weights"], name))
-        parts.append(html_table(["head", "token after the earlier one", "token before"], heads))
+        parts.append(
+            html_table("Mean weight of every head:", ["head", "token after the earlier one", "token before"], heads)
+        )
     return html_document("My own GPT", "".join(parts))
 
 
