@@ -38,7 +38,7 @@ def speak_with(folder: LearnerFolder, minutes: float, book: Path | None, output:
         typer.echo("  Nothing was trained: every file of your model must be right first.\n")
         raise typer.Exit({"wrong": 1}.get(checked.verdict.status, 2))
     result = None
-    for told in train_own_model(folder.file_of(lesson), Recipe(seconds=60 * minutes - 10), book or BOOK):
+    for told in train_own_model(folder.file_of(lesson), Recipe(seconds=58 * minutes), book or BOOK):
         if "error" in told:
             write_over("")
             raise ValueError(f"your model could not be trained: {printable(told['error'])}")

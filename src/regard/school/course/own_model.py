@@ -32,10 +32,11 @@ class Recipe:
     depth: int = 2
     context: int = 32
     batch: int = 48
-    lists: int = 24  # of these, lists of random tokens that begin again and again
+    lists: int = 40  # of these, lists of random tokens that begin again and again: until the model can copy them,
+    lists_later: int = 12  # and from then on
     steps: int = 2500
     rate: float = 3e-3
-    seconds: float = 230.0
+    seconds: float = 232.0
     every: int = 50  # steps between two looks at the losses
     seed: int = 0
     prompt: str = "Alice "

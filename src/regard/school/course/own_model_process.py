@@ -20,6 +20,7 @@ from regard.heads.watch import watch
 from regard.school.course.own_model import Recipe
 from regard.school.sandbox.modules import add_neighbours, load_module
 
+COPIED = 1.0  # the loss on a list that is read again, from which a model can copy
 SHOWN = 9  # words of the picture, which are read twice
 Tell = Callable[[dict[str, Any]], None]
 
@@ -58,6 +59,7 @@ class OwnModel:
     def __init__(self, own: ModuleType, recipe: Recipe, book: str, tell: Tell) -> None:
         self.own, self.recipe, self.book, self.tell = own, recipe, book, tell
         self.random = torch.Generator().manual_seed(recipe.seed)
+        self.can_copy = False
 
     def run(self) -> dict[str, Any]:
         """All of it; what is shown at the end, in plain values."""
@@ -104,14 +106,16 @@ class OwnModel:
                 self.tell({"step": number, "of": recipe.steps, "part": part, "loss": float(loss), "seconds": seconds})
             if number % recipe.every == 0:
                 curve.append(self.losses(number))
+                self.can_copy = self.can_copy or curve[-1]["list"] < COPIED
                 self.tell({"curve": curve[-1]})
         return curve, time.perf_counter() - begin
 
     def batch(self) -> Tensor:
         """Windows of the book, and lists of random tokens that begin again and again."""
         recipe, length = self.recipe, self.recipe.context + 1
-        starts = torch.randint(len(self.train_ids) - length, (recipe.batch - recipe.lists, 1), generator=self.random)
-        return torch.cat([self.train_ids[starts + torch.arange(length)], self.lists(recipe.lists, length)])
+        lists = recipe.lists_later if self.can_copy else recipe.lists
+        starts = torch.randint(len(self.train_ids) - length, (recipe.batch - lists, 1), generator=self.random)
+        return torch.cat([self.train_ids[starts + torch.arange(length)], self.lists(lists, length)])
 
     def lists(self, count: int, length: int, longest: int | None = None, shortest: int = 4) -> Tensor:
         """Random tokens of the book, each list beginning again after some of them."""
