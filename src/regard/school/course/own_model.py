@@ -34,6 +34,7 @@ class Recipe:
     batch: int = 48
     lists: int = 40  # of these, lists of random tokens that begin again and again: until the model can copy them,
     lists_later: int = 12  # and from then on
+    common: int = 64  # tokens that the lists are made of, until then; later, all of the book
     steps: int = 2500
     rate: float = 3e-3
     seconds: float = 232.0

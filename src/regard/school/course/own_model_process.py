@@ -69,6 +69,7 @@ class OwnModel:
         self.tell({"stage": "tokens"})
         self.merges = tokens.learn(self.book[: recipe.learned_on], recipe.merges)
         ids = torch.tensor(tokens.encode(self.book, self.merges))
+        self.common = ids.bincount().argsort(descending=True)[: recipe.common]
         self.tell({"tokens": len(ids), "seconds": time.perf_counter() - begin})
         cut = len(ids) * 9 // 10
         self.train_ids, self.held_out, self.used = ids[:cut], ids[cut:], ids.unique()
@@ -113,25 +114,26 @@ class OwnModel:
     def batch(self) -> Tensor:
         """Windows of the book, and lists of random tokens that begin again and again."""
         recipe, length = self.recipe, self.recipe.context + 1
-        lists = recipe.lists_later if self.can_copy else recipe.lists
+        lists, tokens = (recipe.lists_later, self.used) if self.can_copy else (recipe.lists, self.common)
         starts = torch.randint(len(self.train_ids) - length, (recipe.batch - lists, 1), generator=self.random)
-        return torch.cat([self.train_ids[starts + torch.arange(length)], self.lists(lists, length)])
+        return torch.cat(
+            [self.train_ids[starts + torch.arange(length)], self.lists(tokens, lists, length, 4, recipe.context // 2)]
+        )
 
-    def lists(self, count: int, length: int, longest: int | None = None, shortest: int = 4) -> Tensor:
-        """Random tokens of the book, each list beginning again after some of them."""
-        longest = longest or self.recipe.context // 2
+    def lists(self, tokens: Tensor, count: int, length: int, shortest: int, longest: int) -> Tensor:
+        """Some of these tokens in random order, each list beginning again after some of them."""
         periods = torch.randint(shortest, longest + 1, (count, 1), generator=self.random)
-        once = self.used[torch.randint(len(self.used), (count, length), generator=self.random)]
+        once = tokens[torch.randint(len(tokens), (count, length), generator=self.random)]
         return once.gather(1, torch.arange(length) % periods)
 
     @torch.no_grad()
     def losses(self, step: int) -> dict[str, float]:
-        """How surprised the model is by pages that it has not read, and by the second half of a list read twice."""
+        """How surprised the model is by pages that it has not read, and by the second half of a list of common ones."""
         self.model.eval()
         length, half = self.recipe.context + 1, self.recipe.context // 2
         starts = torch.linspace(0, len(self.held_out) - length - 1, 32).long()[:, None]
         book = self.held_out[starts + torch.arange(length)]
-        lists = self.lists(32, 2 * half, half, half)
+        lists = self.lists(self.common, 32, 2 * half, half, half)
         return {"step": step, "book": self.loss(book), "list": self.loss(lists, skipped=half)}
 
     def loss(self, ids: Tensor, skipped: int = 0) -> float:
