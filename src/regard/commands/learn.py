@@ -259,6 +259,26 @@ def solution(
         typer.echo(f"\n  Go on: regard learn{'' if record.is_done else '   (try to write it in your own words)'}")
 
 
+@learn.command(cls=RegardCommand)
+def speak(
+    minutes: Annotated[float, option("Train at most so long.", "--minutes", metavar="N")] = 4.0,
+    book: Annotated[str | None, option("A text to learn from. [default: Alice in Wonderland]", metavar="FILE")] = None,
+    output: Annotated[
+        str | None, option("The page. [default: my-gpt.html, beside your files]", "-o", "--output", metavar="FILE")
+    ] = None,
+    course: CourseOption = None,
+) -> None:
+    """Train the GPT of your own files, let it write, and watch its heads.
+
+    Exit status: 0 it was trained, 1 one of your files is wrong, 2 could not be checked or trained.
+    """
+    from regard.commands.learning.speak import speak_with
+    from regard.commands.shared.files import check_output
+
+    check_output(output, (".html",), "the page is HTML")
+    speak_with(_folder(course), minutes, Path(book) if book else None, Path(output) if output else None)
+
+
 def _course(folder: str | None) -> Course:
     from regard.school.course.courses import OWN_COURSE, read_course
 

@@ -150,3 +150,31 @@ def test_only_layers_are_checked_here(own):
         drive_layer(ModuleType("answer"), values)
     tensors, written = drive_layer(ModuleType("answer"), {**values, "part": 1})
     assert read_verdicts(written, tensors) == []
+
+
+def add_one(function, x):
+    import math
+
+    return function(x) + math.cos(0.0)
+
+
+def test_a_function_may_be_called_through_another_that_runs_beside_it(worker, tmp_path):
+    path = tmp_path / "answer.py"
+    path.write_text("def f(x):\n    return 2 * x\n")
+    called = call_learner("f", [(3,), (5,)], Submission(path, worker, 20.0), 0, through=add_one)
+    assert called.results == [7.0, 11.0]
+    assert call_own(lambda x: 2 * x, (3,), 0, add_one) == 7.0
+
+
+def test_an_error_below_such_a_function_has_the_learners_line(worker, tmp_path):
+    path = tmp_path / "answer.py"
+    path.write_text("def f(x):\n    return x / 0\n")
+    called = call_learner("f", [(3,)], Submission(path, worker, 20.0), 0, through=add_one)
+    assert (called.failed.type, called.failed.line) == ("ZeroDivisionError", 2)
+
+
+def test_what_is_no_function_is_not_called_through_another(worker, tmp_path):
+    path = tmp_path / "answer.py"
+    path.write_text("f = 3\n")
+    called = call_learner("f", [(3,)], Submission(path, worker, 20.0), 0, through=add_one)
+    assert not called.is_callable

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from regard.school.course.courses import Lesson
 from regard.school.course.learner import LearnerFolder
+from regard.school.course.own_files import files_beside, used_files
 
 if TYPE_CHECKING:  # until something is checked, nobody waits for torch
     from regard.school.exercises.answer import AnswerVerdict
@@ -52,6 +53,7 @@ class AnswerChecker:
         self.is_cancelled: Callable[[], bool] = bool  # no
         self._worker: Worker | None = None
         self._exercises: dict[Lesson, Exercise] = {}
+        self._right = set[tuple[str, bytes]]()  # files that others import
 
     def __enter__(self) -> AnswerChecker:
         return self
@@ -82,9 +84,35 @@ class AnswerChecker:
         begin = time.perf_counter()
         worker.is_cancelled = self.is_cancelled
         answer = path.read_bytes() if path.is_file() else b""  # now: the import has taken seconds
-        verdict = check_answer(exercise, worker, path)
-        seconds = time.perf_counter() - begin
-        return CheckedAnswer(verdict, seconds, answer == lesson.text("start.py").encode(), answer)
+        is_start = answer == lesson.text("start.py").encode()
+        verdict = None if is_start else self._used(exercise, worker, path)
+        if verdict is None:
+            with files_beside(exercise, path) as folder:
+                verdict = check_answer(exercise, worker, path, folder=folder)
+        return CheckedAnswer(verdict, time.perf_counter() - begin, is_start, answer)
+
+    def _used(self, exercise: Exercise, worker: Worker, path: Path) -> AnswerVerdict | None:
+        """What is wrong with the first file that this one imports and that is not right; None if all are."""
+        from regard.school.exercises.answer import AnswerVerdict, check_answer
+        from regard.school.exercises.exercise import load_exercise
+
+        for name, file in used_files(exercise, path).items():
+            if file is None:
+                problem = (
+                    f"it imports your file for {name}, which is not there; write it again: regard learn reset {name}"
+                )
+                return AnswerVerdict(path.name, exercise.title, file=str(path), problem=problem)
+            known = name, file.read_bytes()
+            if known in self._right:
+                continue
+            assert exercise.path is not None
+            verdict = check_answer(load_exercise(exercise.path.parents[1] / name), worker, file)
+            if not verdict.is_right:
+                verdict.name = file.name
+                verdict.notes.append(f"{path.name} imports it. Mend it first: regard learn watch {name}")
+                return verdict
+            self._right.add(known)
+        return None
 
     def _start(self) -> Worker:
         from regard.school.sandbox.process import WorkerProcess

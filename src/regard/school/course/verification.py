@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -139,6 +140,8 @@ def _check(lesson: Lesson, checker: AnswerChecker, report: LessonReport, source:
     with TemporaryDirectory() as folder:
         path = Path(folder) / lesson.file_name
         path.write_text(source, encoding="utf-8")
+        for used in checker.exercise(lesson).uses:
+            shutil.copyfile(lesson.folder.parent / used / "solution.py", Path(folder) / f"00_{used}.py")
         checked = checker.check(lesson, path)
     report.seconds = max(report.seconds, checked.seconds)
     verdict = checked.verdict

@@ -56,9 +56,16 @@ class AnswerVerdict(Verdict):
 
 
 def check_answer(
-    exercise: Exercise, worker: Worker, path: Path | str, seed: int | None = None, seconds: float | int = SECONDS
+    exercise: Exercise,
+    worker: Worker,
+    path: Path | str,
+    seed: int | None = None,
+    seconds: float | int = SECONDS,
+    folder: Path | None = None,
 ) -> AnswerVerdict:
     """Check a learner's file. Every check has a fresh seed, unless one is given.
+
+    folder: has a copy of the file, of the same name, which runs in its place and may import what is beside it.
 
     Its findings have the name of a wrong answer of the exercise, or one of: not written yet, does not run, not defined,
     not a function, fails, out of memory, returns nothing, wrong shape, another kind of result; "" where it is wrong in
@@ -71,7 +78,8 @@ def check_answer(
         if "\0" in source:
             nothing.problem = NOT_UTF8
             return nothing
-        return check_source(exercise, Submission(path, worker, seconds), source, str(path), seed)
+        submission = Submission(folder or path, worker, seconds, path.name if folder else None)
+        return check_source(exercise, submission, source, str(path), seed)
     except UnicodeDecodeError:
         nothing.problem = NOT_UTF8
     except OSError as error:
@@ -244,7 +252,8 @@ def _checked(
         verdict.printed = verdict.printed or printed
         return missing if checked is None else _adopted(checked, verdict)
     runs = [()] if isinstance(part, Question) else [arguments_of(part, seed + run) for run in range(part.runs)]
-    called = call_learner(part.name, runs, submission, seed, read=isinstance(part, Question))
+    through = None if isinstance(part, Question) else part.through
+    called = call_learner(part.name, runs, submission, seed, read=isinstance(part, Question), through=through)
     verdict.printed = verdict.printed or called.printed
     if called.is_missing:
         return missing
@@ -290,7 +299,7 @@ def _failing(part: Function | Judged, failed: Failure, arguments: Sequence[Any])
 
 def _check_function(part: Function, runs: Runs, seed: int) -> Finding | None:
     for run, (arguments, seen) in enumerate(runs):
-        right = call_own(part.right, arguments, seed + run)
+        right = call_own(part.right, arguments, seed + run, part.through)
         difference = first_difference(seen, right, part.tolerance)
         if part.same_dtype and (finding := _other_dtype(seen, right, _call_text(part, arguments))):
             return finding
@@ -313,7 +322,8 @@ def _check_function(part: Function, runs: Runs, seed: int) -> Finding | None:
 def _explains(wrong: Wrong, part: Function, runs: Runs, seed: int) -> bool:
     """Does this wrong answer give the same result in every run?"""
     try:
-        acted = [call_own(wrong.act, one, seed + run) for run, (one, _) in enumerate(runs)] if wrong.act else []
+        acts = enumerate(runs) if wrong.act else ()
+        acted = [call_own(wrong.act, one, seed + run, part.through) for run, (one, _) in acts]
     except Exception:  # it cannot be made with these arguments
         return False
     return bool(acted) and all(is_same(seen, a, part.tolerance) for (_, seen), a in zip(runs, acted, strict=True))

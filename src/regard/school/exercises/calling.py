@@ -8,8 +8,10 @@ that is quicker by some twenty processes.
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -69,15 +71,18 @@ def call_learner(
     *,
     read: bool = False,
     module: tuple[Sequence[Any], Mapping[str, Tensor]] | None = None,
+    through: Callable[..., Any] | None = None,
 ) -> Called:
     """Call a function of the learner's in its process, once for every run; with `read`, its value is read instead.
 
     module: it is a class; the module that is called is built with these arguments and has these weights.
+    through: what calls it there, with it as the first argument; its text is sent.
     """
     tensors: dict[str, Tensor] = {}
     written = [[write_plain(one, tensors) for one in arguments] for arguments in runs]
     calls = [{"arguments": arguments, "seed": seed + run} for run, arguments in enumerate(written)]
-    job = {"name": name, "calls": calls, "read": read}
+    text = [through.__name__, inspect.getsource(through)] if through else []
+    job = {"name": name, "calls": calls, "read": read, "through": text}
     if module is not None:
         build, state = module
         job["module"] = [write_plain(tuple(build), tensors), write_plain(dict(state), tensors)]
@@ -101,9 +106,15 @@ def call_learner(
         raise SubmissionStopped(malformed(f"{type(error).__name__}: {error}")) from error
 
 
-def call_own(function: Callable[..., Any], arguments: Sequence[Any], seed: int) -> Any:
-    """Call a teacher's function; its result as the learner's comes back."""
-    return _plain(call_seeded(function, arguments, seed))
+def call_own(
+    function: Callable[..., Any],
+    arguments: Sequence[Any],
+    seed: int,
+    through: Callable[..., Any] | None = None,
+) -> Any:
+    """Call a teacher's function, as the learner's is called; its result as the learner's comes back."""
+    called = partial(through, function) if through else function
+    return _plain(call_seeded(called, arguments, seed))
 
 
 def call_seeded(function: Callable[..., Any], arguments: Sequence[Any], seed: int) -> Any:

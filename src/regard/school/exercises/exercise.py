@@ -37,6 +37,9 @@ class Function:
     """A function that the learner writes. It is called with fresh arguments, and compared with `right`.
 
     picture: "weights" where the result is a (T, S) tensor of weights, to be drawn after success.
+    through: a function that calls it, `through(function, *arguments)`, in the learner's process; compared is what that
+        returns. It builds what is no plain value, or counts; it imports what it needs inside. Of `right` and of wrong
+        answers, too, it is the result that is compared.
     """
 
     name: str
@@ -47,6 +50,7 @@ class Function:
     runs: int = 3
     picture: str = ""
     same_dtype: bool = False  # must a tensor have the dtype of the right one?
+    through: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -87,13 +91,15 @@ class Fault:
 class Judged:
     """A function with many right answers. judge(result, *arguments) returns None for a right one, else a Fault.
 
-    Without arguments, the name may be that of a value, too. wrong: answers that fail, known by their message.
+    Without arguments, the name may be that of a value, too. `through` is as in Function: the judge gets its result.
+    wrong: answers that fail, known by their message.
     """
 
     name: str
     arguments: Arguments | None
     judge: Callable[..., Fault | None]
     runs: int = 1
+    through: Callable[..., Any] | None = None
     wrong: Sequence[Wrong] = ()
 
 
@@ -120,7 +126,10 @@ Part = Function | Layer | Question | Judged
 
 @dataclass(frozen=True)
 class Exercise:
-    """What is asked for. `name` is that of the folder, `title` the first line of the docstring."""
+    """What is asked for. `name` is that of the folder, `title` the first line of the docstring.
+
+    uses: the exercises whose answers this one imports; they must be right first.
+    """
 
     name: str
     title: str
@@ -129,6 +138,7 @@ class Exercise:
     path: Path | None = None  # of exercise.py
     picture: Picture | None = None
     without: Mapping[str, str] = field(default_factory=dict)  # names of torch that are not to be used, and why
+    uses: tuple[str, ...] = ()
 
 
 def load_exercise(path: Path | str) -> Exercise:
@@ -155,7 +165,10 @@ def load_exercise(path: Path | str) -> Exercise:
     picture = getattr(module, "picture", None)
     if not isinstance(picture, Picture | None):
         raise ValueError(f"{path}: picture must be a Picture")
-    return Exercise(folder.name, title, tuple(parts), unsolved, path.resolve(), picture, without)
+    uses = tuple(getattr(module, "uses", ()))
+    if missing := [one for one in uses if not (folder.parent / str(one) / "exercise.py").is_file()]:
+        raise ValueError(f"{path} uses {missing[0]}, which is no exercise beside it")
+    return Exercise(folder.name, title, tuple(parts), unsolved, path.resolve(), picture, without, uses)
 
 
 def _run(path: Path, folder: Path) -> ModuleType:

@@ -6,6 +6,7 @@ numbers, texts, None, and lists, tuples and dicts of these. Sizes are bounded on
 
 import traceback
 import warnings
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -77,16 +78,21 @@ def drive(
     """Call what a file defines by this name, or read it where it is no function, and return the plain results.
 
     The job: name; calls, each with a list of written arguments and a seed; read: do not call it, even if that is
-    possible; module: the arguments and weights of a class. After a call that fails there are no more.
+    possible; module: the arguments and weights of a class; through: the text of a function that calls it, or "". After a
+    call that fails there are no more.
     """
     torch.set_num_threads(1)
     if job["name"] not in vars(submission):
         return {}, {"missing": True}
-    target = vars(submission)[job["name"]]
+    target = found = vars(submission)[job["name"]]
     if "module" in job:
         build, state = (read_plain(one, tensors) for one in job["module"])
-        target = target(*build).eval()
+        target = found(*build).eval()
         target.load_state_dict(state, strict=False)
+    elif job["through"] and callable(found):
+        names: dict[str, Any] = {}
+        exec(job["through"][1], names)
+        target = partial(names[job["through"][0]], found)
     results: list[dict[str, Any]] = []
     returned: dict[str, Tensor] = {}
     for call in job["calls"]:
@@ -100,7 +106,7 @@ def drive(
         except Exception as error:
             results.append({"failed": _describe(error, str(submission.__file__))})
             break
-    return returned, {"calls": results, "callable": callable(target)}
+    return returned, {"calls": results, "callable": callable(found)}
 
 
 def _write_tensor(value: Tensor, tensors: dict[str, Tensor]) -> dict[str, str]:

@@ -35,7 +35,7 @@ def _function(part: Function, seed: int) -> Iterator[str]:
     with _failures("its arguments fail"):
         runs = [arguments_of(part, seed + run) for run in range(max(part.runs, RUNS))]
     with _failures("right fails"):
-        right = [call_own(part.right, arguments, seed + run) for run, arguments in enumerate(runs)]
+        right = [call_own(part.right, arguments, seed + run, part.through) for run, arguments in enumerate(runs)]
     if not _same(right, right, part):
         yield "what right returns cannot be compared; return tensors, numbers, texts, or lists and dicts of these"
         return
@@ -63,7 +63,7 @@ def _wrong(wrong: Wrong, part: Function, runs: list[tuple[Any, ...]], right: lis
     if wrong.act is None:
         return []
     with _failures("act fails"):
-        acted = [call_own(wrong.act, arguments, seed + run) for run, arguments in enumerate(runs)]
+        acted = [call_own(wrong.act, arguments, seed + run, part.through) for run, arguments in enumerate(runs)]
     if _same(acted, right, part):
         raise ValueError("it is right for these arguments")
     return acted

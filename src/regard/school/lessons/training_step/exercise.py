@@ -1,0 +1,170 @@
+"""A training step: the loss goes down."""
+
+import torch
+import torch.nn.functional as F
+
+from regard.school.exercises import Fault, Function, Judged, Wrong
+
+V, E = 7, 5
+
+
+def texts(random):
+    ids = torch.randint(V, (4, 3, 6), generator=random)
+    return torch.randn(V, E, generator=random), torch.randn(E, V, generator=random), ids
+
+
+def steps(training_step, table, matrix, texts):
+    """The losses of some steps on a little model, and its weights after them."""
+    import torch
+    from torch import nn
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.matrix = nn.Parameter(table.clone()), nn.Parameter(matrix.clone())
+
+        def forward(self, ids):
+            return self.table[ids] @ self.matrix
+
+    class Descent:  # torch.optim.SGD, without its imports, which take longer than the check
+        def __init__(self, weights):
+            self.weights = list(weights)
+
+        def zero_grad(self, set_to_none=True):
+            for one in self.weights:
+                one.grad = None
+
+        def step(self):
+            with torch.no_grad():
+                for one in self.weights:
+                    if one.grad is not None:
+                        one -= 0.5 * one.grad
+
+    model = Model()
+    optimizer = Descent(model.parameters())
+    losses = [training_step(model, optimizer, ids) for ids in texts]
+    return losses, model.table.detach(), model.matrix.detach()
+
+
+def kinds(training_step, table, matrix, texts):
+    """What kind of value a step returns."""
+    from torch import nn
+
+    class Nothing:
+        def zero_grad(self, set_to_none=True):
+            pass
+
+        step = zero_grad
+
+    model = nn.Sequential(nn.Embedding(*table.shape), nn.Linear(*matrix.shape))
+    return type(training_step(model, Nothing(), texts[0])).__name__
+
+
+def judge_number(kind, *arguments):
+    if kind in ("float", "int"):
+        return None
+    return Fault(
+        "a tensor",
+        f"It returns a {kind}; return a number: loss.item().",
+        why="A loss that is kept as a tensor keeps its whole graph: memory grows with each step that it is listed.",
+    )
+
+
+def make(order="zbs", shift=1, sign=1, reduce="mean", loss_of=None, report="before", tail=None):
+    def training_step(model, optimizer, ids):
+        def loss_now():
+            logits = model(ids[:, :-1] if shift else ids)
+            targets = (ids[:, 1:] if shift == 1 else ids[:, :-1]) if shift else ids
+            logits = logits[:, -1:] if tail else logits
+            targets = targets[:, -1:] if tail else targets
+            return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction=reduce)
+
+        loss = loss_now()
+        acts = {"z": optimizer.zero_grad, "b": (sign * loss).backward, "s": optimizer.step}
+        for one in order:
+            acts[one]()
+        return float((loss if report == "before" else loss_now()).detach())
+
+    return training_step
+
+
+KEPT = "loss.backward() adds to what is in weight.grad: step 2 goes along the gradients of 1 and 2, step 3 of 1 to 3."
+parts = [
+    Function(
+        "training_step",
+        texts,
+        make(),
+        wrong=[
+            Wrong(
+                "gradients never cleared",
+                "The gradients of earlier steps are never cleared: optimizer.zero_grad().",
+                make("bs"),
+                why=KEPT,
+            ),
+            Wrong(
+                "no step",
+                "The weights never change: optimizer.step() is missing, or the gradients are cleared before it.",
+                make("zb"),
+                why="Order: clear, backward, step. Whoever clears between backward and step throws all away.",
+            ),
+            Wrong(
+                "step before backward",
+                "The step is taken before backward: it goes along the gradients of the batch before.",
+                raises="modified by an inplace operation",
+                why="Without a gradient a step does nothing, and later ones change weights that backward still needs.",
+            ),
+            Wrong("uphill", "The step goes uphill: the loss grows. Is a sign turned around?", make(sign=-1)),
+            Wrong(
+                "each token predicts itself",
+                "Logits and targets are of the same tokens; the targets are ids[:, 1:].",
+                make(shift=2),
+                why="A model that may copy what it reads has nothing to learn.",
+            ),
+            Wrong(
+                "nothing shifted",
+                "The model reads all of ids, and predicts the same; read ids[:, :-1], predict ids[:, 1:].",
+                make(shift=0),
+            ),
+            Wrong(
+                "last token only",
+                "Only the last token of each text is learned from; all of them are targets.",
+                make(tail=1),
+            ),
+            Wrong(
+                "sum",
+                "The losses are added; their mean keeps the step as large for long texts as for short ones.",
+                make(reduce="sum"),
+            ),
+            Wrong(
+                "loss after the step",
+                "The loss is computed again after the step; return the one that the step was made by.",
+                make(report="after"),
+                why="It costs a second forward pass.",
+            ),
+            Wrong("two steps", "Two steps are taken along one gradient.", make("zbss")),
+            Wrong(
+                "shapes do not fit",
+                "Logits and targets are not equally many: both come from ids with one column less.",
+                raises="to match target batch_size",
+            ),
+            Wrong(
+                "no gradient",
+                "The loss has no way back to the weights: it was made a number, or detached, before backward.",
+                raises="does not require grad",
+            ),
+            Wrong(
+                "backward of a number",
+                "A Python number has no backward; call it on the loss, before .item().",
+                raises="has no attribute 'backward'",
+            ),
+            Wrong(
+                "backward of many numbers",
+                "backward needs one number: the mean of the losses.",
+                raises="grad can be implicitly created only",
+            ),
+        ],
+        tolerance=1e-4,
+        through=steps,
+    ),
+    Judged("training_step", texts, judge_number, through=kinds),
+]

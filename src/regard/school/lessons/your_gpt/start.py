@@ -1,0 +1,60 @@
+"""Your GPT: your own files become one model.
+
+`mine` imports your files. Their functions then call one another, so that
+your gpt runs your blocks, and these your norm and your attention. Write
+
+1. Block: its attention is a layer of your class; d_in and d_out are E, and
+   nothing is dropped.
+2. GPT: a module list of blocks; forward: your gpt function for ids (B, T).
+   Its dictionary: words, position_table, token_table, final_norm, and
+   blocks, the weights of each.
+3. write: ids (1, T) grow by count tokens. The model reads the last `context`
+   at most; the next is drawn by torch.multinomial, from the probabilities
+   that your `temperature` (of exercise sampling) makes with t.
+
+Right? Then train it, and let it speak:   regard learn speak
+"""
+
+from importlib import import_module
+from pathlib import Path
+
+import torch
+from torch import nn
+
+
+def mine(name):  # your file for an exercise, as a module
+    return import_module(min(Path(__file__).parent.glob(f"[0-9]*_{name}.py")).stem)
+
+
+blocks, gpts, embed = mine("block"), mine("gpt"), mine("embeddings").embed
+blocks.norm = gpts.norm = lambda x, w: mine("layer_norm").layer_norm(x, *w)
+blocks.attention, gpts.block = lambda x, w: w["attention"](x), lambda x, w: blocks.block(x, w)
+gpts.embed = lambda ids, w: embed(ids, w["words"], w["position_table"])
+
+
+class Block(nn.Module):
+    def __init__(self, E, heads, context):
+        super().__init__()
+        self.attention = ...
+        self.up, self.down = (nn.Parameter(torch.randn(sizes) / E**0.5 / 2) for sizes in ((E, 4 * E), (4 * E, E)))
+        self.norm_1, self.norm_2 = (nn.Parameter(torch.eye(2, 1).repeat(1, E)) for _ in range(2))
+
+    def weights(self):
+        return dict(self.named_parameters(recurse=False), attention=self.attention)
+
+
+class GPT(nn.Module):
+    def __init__(self, vocabulary, E, heads, depth, context):
+        super().__init__()
+        self.words, self.position_table = (nn.Parameter(torch.randn(n, E)) for n in (vocabulary, context))
+        self.token_table = nn.Parameter(torch.randn(vocabulary, E) / E**0.5)  # of its own: not tied
+        self.blocks, self.final_norm = ..., nn.Parameter(torch.eye(2, 1).repeat(1, E))
+
+    def forward(self, ids):
+        return ...  # logits (B, T, V)
+
+
+@torch.no_grad()
+def write(model, ids, count, context, t):
+    ...
+    return ids  # (1, T + count)
