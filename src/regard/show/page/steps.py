@@ -1,7 +1,7 @@
 """The steps of a layer, from x to out, for the view Steps: what each tensor is called, how it is made, and its numbers.
 
 A number keeps the upper three bytes of its float32, rounded to 12 bits of its fraction: within 1 part in 8,000, which
-is more than the view shows. Integers keep all four bytes. A step that only reads another one's numbers in a different
+is more than the view shows; to 15 bits where the weights of the layer could not be computed from 12. Integers keep all four bytes. A step that only reads another one's numbers in a different
 order (split, transpose, concat) stores none: it has strides. Maps from scores to weights are computed by the page.
 js/data/step-tensors.js reads them.
 """
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.show.page.computed_steps import add_recipes, mixture, rounded
+from regard.show.page.computed_steps import BITS, add_recipes, mixture, rounded
 from regard.show.page.encode import compress
 from regard.traces.operation_text import shape_text
 from regard.traces.torch_calls import Step
@@ -59,7 +59,15 @@ def describe_steps(steps: Trace, sizes: LayerSizes, text: int, key: str) -> tupl
         blocks[name] = compress(content, planes)
         return name
 
-    made = {id(described[number][0]) for number in add_recipes(described, sizes.H, store)}
+    def made_with(bits: int) -> set[int]:
+        blocks.clear()
+        for document, _ in described:
+            document["made"] = None
+        return add_recipes(described, sizes.H, store, bits)
+
+    few, more = (len(made_with(bits)) for bits in BITS)
+    bits = BITS[more > few]
+    made = {id(described[number][0]) for number in made_with(bits)}
     stored += mixture(described, sizes.H)
     # A tensor with fewer axes is stored, those with more are read from it: strides can split heads, not join them.
     for document, value in sorted(described, key=lambda pair: pair[1].dim()):
@@ -70,7 +78,7 @@ def describe_steps(steps: Trace, sizes: LayerSizes, text: int, key: str) -> tupl
             continue
         numbers = value.detach().cpu().float()
         if not _read_from(stored, numbers, document):
-            kept = rounded(numbers) if document["bytes"] == 3 else numbers
+            kept = rounded(numbers, bits) if document["bytes"] == 3 else numbers
             document |= {
                 "block": store(to_planes(kept, document["bytes"]), document["bytes"]),
                 "strides": list(numbers.contiguous().stride()),
