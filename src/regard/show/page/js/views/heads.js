@@ -147,7 +147,6 @@ class HeadsView {
     styles(this.cells, { height: height + 10 });
     const context = sizedContext(this.canvas, width + left, height + 10);
     context.clearRect(0, 0, width + left, height + 10);
-    context.imageSmoothingEnabled = false;
     if (app.atlas)
       for (const one of this.list) {
         const info = report.layers[one.layer].heads[one.head];

@@ -72,7 +72,7 @@ export function telling(weights, rows, cols) {
 }
 
 /** How much each word is worth reading: a whole one of four letters most, a comma least. @param {Names} names */
-function worth(names) {
+export function worth(names) {
   const pieces = new Set(names.ties.flatMap(([first, last]) => range(first, last)));
   return names.names.map((name, i) => {
     const letters = /\p{L}{4}/u.test(name) ? 1 : /\p{L}{3}/u.test(name) ? 0.85 : /\p{L}{2}/u.test(name) ? 0.7 : 0.5;
