@@ -37,11 +37,11 @@ export class KeyHeadings {
     const title = note ? "the keys with the largest weights, in the order of the text" : null;
     attributes(el, { "data-note": note, title });
     if (el.children.length !== keys.length) fill(el, ...keys.map(() => h("span.key-name", { role: "option" })));
-    const widths = keys.map((key) => textWidth(names.names[key], LABEL_FONT) + 4);
+    const widths = keys.map((key) => textWidth(names.names[key], LABEL_FONT) + 2);
     keys.forEach((key, i) => {
       // a long word stands over its neighbours' columns, too, where these are short
       const beside = max(widths[i - 1] ?? 0, widths[i + 1] ?? 0);
-      const width = widths[i] > column && widths[i] + beside <= 2 * column ? widths[i] : column;
+      const width = widths[i] + 4 > column && widths[i] + beside <= 2 * column ? widths[i] + 4 : column;
       const on = key === chosen;
       attributes(el.children[i], {
         "data-key": key,
