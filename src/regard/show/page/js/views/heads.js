@@ -183,7 +183,7 @@ class HeadsView {
   ask() {
     const { app } = this;
     const word = this.#word();
-    if (!word) return askHeads(app.report, [], null);
+    if (!word) return askHeads(app.report, [], null, app.store.state.role);
     const found = app.report.order.flatMap(([layer, head]) => {
       const best = this.#strongest(layer, head, word);
       return best ? [{ place: `${layer}.${head}`, ...best }] : [];
