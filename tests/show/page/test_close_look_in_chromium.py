@@ -89,8 +89,8 @@ def test_all_tabs_fit_on_a_phone(browser, house):
     with opened(browser, house[0], viewport={"width": 390, "height": 844}, is_mobile=True, has_touch=True) as page:
         assert page.tab.locator("header nav").evaluate("one => one.scrollWidth <= one.clientWidth")
         text = page.tab.locator(".find").evaluate(
-            "one => { const to = document.createElement('canvas').getContext('2d'); to.font = getComputedStyle(one).font;"
-            " return [to.measureText(one.placeholder).width, one.clientWidth]; }"
+            "one => { const to = document.createElement('canvas').getContext('2d');"
+            " to.font = getComputedStyle(one).font; return [to.measureText(one.placeholder).width, one.clientWidth]; }"
         )
         assert text[0] <= text[1]
         looked, drawn = (page.tab.locator(one).bounding_box() for one in (".looked", ".zoom-map"))
