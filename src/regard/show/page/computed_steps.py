@@ -5,7 +5,7 @@ these maps would be five sixths of all steps. A recipe is given only where it gi
 the numbers of any other map are stored. js/data/computed-steps.js follows the recipes.
 """
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -119,9 +119,9 @@ def _product(described: Sequence[Described], scores: Tensor, heads: int, bits: i
     return {"by": "product", "of": of}, (rounded(q, bits) @ rounded(k, bits).mT).view(scores.shape)
 
 
-def is_precise(name: str, names: Container[str]) -> bool:
-    """Are scores made of this step? names: of all steps."""
-    return name.removesuffix(" keys") in ((*QUERIES, "keys") if "queries" in names else ("x", "source"))
+def is_precise(name: str, named: bool) -> bool:
+    """Are scores made of this step? named: there are queries and keys."""
+    return name.removesuffix(" keys") in ((*QUERIES, "keys") if named else ("x", "source"))
 
 
 def _last(steps: Mapping[str, int], names: Sequence[str]) -> int | None:

@@ -92,7 +92,7 @@ def describe_steps(steps: Trace, sizes: LayerSizes, text: int, key: str) -> tupl
 
 def _bits(document: Document, steps: Trace, bits: int) -> int:
     """Of a number's fraction: bits where scores are made of it, few where it is drawn and not written."""
-    if is_precise(document["name"], steps):
+    if is_precise(document["name"], "queries" in steps):
         return bits
     is_drawn = document["name"] in ("x", "out") and "queries" in steps and document["sizes"][-1] > DRAWN
     return DRAWN_BITS if is_drawn else BITS[0]
