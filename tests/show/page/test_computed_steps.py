@@ -135,6 +135,26 @@ def test_weights_that_rounded_scores_would_change_are_stored():
     assert [one["made"] for one in steps] == [None, None]
 
 
+def test_weights_that_12_bits_would_change_are_computed_from_15():
+    torch.manual_seed(3)
+    q, k = 7 * torch.randn(2, 1, 1, 31, 5)
+    with regard.trace() as trace:
+        regard.step("queries", q[0])
+        regard.step("keys", k[0])
+        scores = regard.step("scores", q @ k.mT)
+        regard.step("weights", scores.softmax(-1))
+    steps, compressed = describe_steps(trace, LayerSizes(1, 1, 31, 31), 0, "s")
+    blocks = {key: gzip.decompress(content) for key, content in compressed.items()}
+    assert [one["made"] and one["made"]["by"] for one in steps] == [None, None, "product", "softmax"]
+    assert len(blocks) == 2
+    made = {bits: (rounded(q, bits) @ rounded(k, bits).mT).softmax(-1) for bits in (12, 15)}
+    assert float((made[12] - trace["weights"]).abs().max()) > 5e-4
+    torch.testing.assert_close(made[15], trace["weights"], rtol=0, atol=5e-4)
+    kept = torch.tensor([list(blocks["s.0"][155 * plane :][:155]) for plane in range(3)], dtype=torch.int32)
+    bits = (kept[0] << 24) + (kept[1] << 16) + (kept[2] << 8)
+    assert torch.equal(bits.view(torch.float32), rounded(q, 15).flatten())
+
+
 def test_a_weight_that_is_no_number_is_never_computed():
     scores = torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]])
     weights = scores.softmax(-1)

@@ -60,9 +60,7 @@ def test_a_word_is_shown_in_every_head_of_a_layer_with_its_weights(browser, file
         assert page.text("h1").startswith("Where does very@25 look in layer 4?")
         notes = page.tab.locator(".strips").first.locator("text.note").all_text_contents()
         weights = seen[4].weights(rows=25)[0, :, 0]
-        wanted = [
-            f"{seen.tokens[0].pieces[int(one.argmax())].strip() or '⏎'} {float(one.max()):.2f}" for one in weights
-        ]
+        wanted = [f"{seen.tokens[0].labels[int(one.argmax())]} {float(one.max()):.2f}" for one in weights]
         assert notes[:8] == wanted
         page.tab.locator(".strips .map-cell").first.focus()
         page.tab.keyboard.press("ArrowUp")

@@ -159,6 +159,8 @@ def test_roles_dim_and_statistics_sort(browser, alice):
         assert page.text("h1") == "What does each of 48 heads do?"
         page.tab.locator(".roles button", has_text="induction").click()
         assert page.tab.locator(".heads .one:not([data-dim])").count() == 1
+        assert page.text("h1") == "Which heads have the role induction?"
+        assert page.text(".ask p") == "1 of 48: 4.3"
         page.tab.locator(".strip", has_text="entropy").click()
         first = page.text(".heads .one .id")
         entropies = {place: alice[1][place].summary["entropy"] for place in alice[1].order()}

@@ -48,7 +48,7 @@ def text(browser, selector):
 @pytest.mark.parametrize("width", [500, 1024, 1440])  # its windows are no narrower than 500
 def test_every_view_answers_a_question_and_fits_into_the_window(browser, page, width):
     browser.size(width, 900)
-    for view in ("heads", "head", "steps", "compare", "long"):
+    for view in ("heads", "head", "layer", "flow", "steps", "compare", "long"):
         browser.open(f"{page[0].as_uri()}#view={view}&head=4.3")
         assert text(browser, "h1").endswith("?")
         assert any(one.isdigit() for one in text(browser, ".ask p"))

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import regard
+from regard.show.page.computed_steps import rounded
 from regard.show.page.payload import Titled, page_data
 from regard.show.page.steps import LayerSizes, describe_steps, to_planes
 from regard.support.tokens import TextTokens
@@ -135,12 +136,23 @@ def test_the_steps_of_a_layer_take_less_than_400_kilobytes(alice):
     assert 0 < sum(map(len, stored.values())) * 4 / 3 < 400_000
 
 
+def test_numbers_that_are_only_drawn_have_fewer_bits():
+    torch.manual_seed(3)
+    for width, bits in ((67, 8), (7, 12)):
+        layer = regard.MultiHeadAttention(width, 6, None, 0.0, 3)
+        trace = trace_layer(torch.nn.Sequential(layer), 0, torch.randn(1, 5, width))
+        steps, compressed = describe_steps(trace, LayerSizes(3, 3, 5, 5), 0, "s")
+        stored = read(next(one for one in steps if one["name"] == "x"), compressed)
+        assert torch.equal(stored, rounded(trace["x"][0], bits))
+
+
 def test_a_layer_without_steps_says_how_to_add_them(alice):
     layers = page_data([alice]).document["reports"][0]["layers"]
     assert [layer["steps"] is None for layer in layers] == [True, True, True, True, False, True]
     assert layers[1]["without_steps"] == (
-        "The steps of layer 1 are not in this page. A layer of regard names its steps; to add them: "
-        "seen.widget(steps={1: trace_layer(model, 1, ids)}), with trace_layer of regard.traces.trace"
+        "The steps of layer 1 are not in this page. Only layers of regard name their steps; to add those of one: "
+        "seen.to_html(path, steps={1: trace_layer(model, 1, ids)}), with trace_layer of regard.traces.trace; "
+        "seen.widget takes steps, too."
     )
 
 

@@ -157,7 +157,7 @@ def test_the_keyboard_chooses_key_and_number(browser, cat):
 def test_a_layer_without_steps_says_how_to_add_them_and_offers_one_that_has_them(browser, cat):
     file, _ = cat
     with opened(browser, file, "view=steps&head=1.1") as page:
-        assert "The steps of layer 1 are not in this page. A layer of regard names its steps" in page.text(".main")
+        assert "The steps of layer 1 are not in this page. Only layers of regard name their steps" in page.text(".main")
         page.tab.get_by_role("button", name=f"layer {LAYER}").click()
         ready(page, f"0.{LAYER}.1")
         assert page.text(".steps h1, li.step b") == "x"

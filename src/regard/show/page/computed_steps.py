@@ -15,7 +15,7 @@ from torch import Tensor
 MAPS = ("scores", "mask", "scaled", "bias", "weights", "dropout")
 QUERIES = ("queries", "split", "transpose", "normed", "turned")  # the last of these that there is meets the keys
 MOST = 2**22  # numbers of one map that a page computes
-_MANTISSA = 12  # bits of a number's fraction that are stored: within 1 part in 8,000
+BITS = (12, 15)  # of a number's fraction that are stored: within 1 part in 8,000, or in 65,000 where weights need it
 _WEIGHT = 5e-4  # the largest error of a weight that follows from stored numbers; two decimals are shown
 _CHANGED = 2.0  # stands for an infinity or a NaN that a recipe does not give
 
@@ -31,22 +31,25 @@ class _Map(NamedTuple):
     known: Tensor
 
 
-def rounded(numbers: Tensor) -> Tensor:
-    """The numbers as they are stored, with 12 bits of their fraction; infinities and NaN stay what they are.
+def rounded(numbers: Tensor, bits: int = BITS[0]) -> Tensor:
+    """The numbers as they are stored, with so many bits of their fraction; infinities and NaN stay what they are.
 
     >>> rounded(torch.tensor([1.0, 1 + 2**-12, 1 + 2**-14])).tolist()
     [1.0, 1.000244140625, 1.0]
     """
-    dropped = 23 - _MANTISSA
-    bits = numbers.float().contiguous().view(torch.int32)
-    kept = ((bits + (1 << (dropped - 1))) >> dropped << dropped).view(torch.float32)
+    dropped = 23 - bits
+    codes = numbers.float().contiguous().view(torch.int32)
+    kept = ((codes + (1 << (dropped - 1))) >> dropped << dropped).view(torch.float32)
     return torch.where(numbers.isfinite() & kept.isfinite(), kept, numbers.float())
 
 
-def add_recipes(described: Sequence[Described], heads: int, store: Callable[[bytes], str]) -> set[int]:
+def add_recipes(
+    described: Sequence[Described], heads: int, store: Callable[[bytes], str], bits: int = BITS[0]
+) -> set[int]:
     """Give each map that can be computed again its recipe, and return the numbers of these steps.
 
-    described: all steps, and their tensors for one text. store: keeps bytes as a block and gives its name.
+    described: all steps, and their tensors for one text. store: keeps bytes as a block and gives its name. bits: of the
+    queries and keys that are stored.
     """
     found: set[int] = set()
     before: _Map | None = None
@@ -54,7 +57,7 @@ def add_recipes(described: Sequence[Described], heads: int, store: Callable[[byt
         if document["name"] not in MAPS or document["axes"] not in (["head", "query", "key"], ["query", "key"]):
             continue
         exact = value.detach().cpu().float()
-        recipe, known = (None, exact) if exact.numel() > MOST else _recipe(described, exact, before, heads, store)
+        recipe, known = (None, exact) if exact.numel() > MOST else _recipe(described, exact, before, heads, store, bits)
         if recipe is not None:
             document["made"] = {"hidden": None, "factor": None} | recipe
             found.add(number)
@@ -83,17 +86,22 @@ def mixture(described: Sequence[Described], heads: int) -> list[tuple[Tensor, di
 
 
 def _recipe(
-    described: Sequence[Described], exact: Tensor, before: _Map | None, heads: int, store: Callable[[bytes], str]
+    described: Sequence[Described],
+    exact: Tensor,
+    before: _Map | None,
+    heads: int,
+    store: Callable[[bytes], str],
+    bits: int,
 ) -> tuple[Recipe | None, Tensor]:
     """How a map is made, and the numbers that this gives; None and the numbers to store where it is not known."""
     if before is None:
-        found = _product(described, exact, heads)
+        found = _product(described, exact, heads, bits)
     else:
         found = next((one for make in _FROM_A_MAP if (one := make(exact, before, store)) is not None), None)
-    return found or (None, rounded(exact))
+    return found or (None, rounded(exact, bits))
 
 
-def _product(described: Sequence[Described], scores: Tensor, heads: int) -> tuple[Recipe, Tensor] | None:
+def _product(described: Sequence[Described], scores: Tensor, heads: int, bits: int) -> tuple[Recipe, Tensor] | None:
     """queries @ keys.mT"""
     steps = {document["name"]: number for number, (document, _) in enumerate(described)}
     named = "queries" in steps
@@ -108,7 +116,12 @@ def _product(described: Sequence[Described], scores: Tensor, heads: int) -> tupl
     error, scale = (q @ k.mT - _three(scores)).abs(), q.abs() @ k.abs().mT
     if not bool((error <= 1e-5 * scale + 1e-9).all()):
         return None
-    return {"by": "product", "of": of}, (rounded(q) @ rounded(k).mT).view(scores.shape)
+    return {"by": "product", "of": of}, (rounded(q, bits) @ rounded(k, bits).mT).view(scores.shape)
+
+
+def is_precise(name: str, named: bool) -> bool:
+    """Are scores made of this step? named: there are queries and keys."""
+    return name.removesuffix(" keys") in ((*QUERIES, "keys") if named else ("x", "source"))
 
 
 def _last(steps: Mapping[str, int], names: Sequence[str]) -> int | None:

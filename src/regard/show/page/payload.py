@@ -35,8 +35,9 @@ COARSEST = 6  # steps of root7 that are tried to fit the budget; two of them dou
 _EVERY = 7  # of so many heads one is encoded to estimate the size of all; a prime, so that it is another in each layer
 THUMBNAIL = 64  # rows and columns of a small picture of a head; smaller maps are shown as they are
 WITHOUT_STEPS = (
-    "The steps of layer {layer} are not in this page. A layer of regard names its steps; to add them: "
-    "seen.widget(steps={{layer}: trace_layer(model, {layer}, ids)}), with trace_layer of regard.traces.trace"
+    "The steps of layer {layer} are not in this page. Only layers of regard name their steps; to add those of one: "
+    "seen.to_html(path, steps={{layer}: trace_layer(model, {layer}, ids)}), with trace_layer of regard.traces.trace; "
+    "seen.widget takes steps, too."
 )
 _EFFECT = {
     "name": "effect",
@@ -92,7 +93,7 @@ def describe_page(reports: list[dict[str, Any]]) -> dict[str, Any]:
         "format": FORMAT,
         "statistics": [
             {"name": one.name, "label": one.heading, "unit": one.unit, "about": one.about, "signed": False}
-            for one in STATISTICS
+            for one in sorted(STATISTICS, key=lambda one: one.unit != "weight")  # weights are read at once
             if one.heading is not None
         ]
         + [_EFFECT]

@@ -1,7 +1,8 @@
 """The steps of a layer, from x to out, for the view Steps: what each tensor is called, how it is made, and its numbers.
 
 A number keeps the upper three bytes of its float32, rounded to 12 bits of its fraction: within 1 part in 8,000, which
-is more than the view shows. Integers keep all four bytes. A step that only reads another one's numbers in a different
+is more than the view shows; queries and keys to 15 bits where the weights could not be computed from 12, x and out to 8
+where only bars are drawn. Integers keep all four bytes. A step that only reads another one's numbers in a different
 order (split, transpose, concat) stores none: it has strides. Maps from scores to weights are computed by the page.
 js/data/step-tensors.js reads them.
 """
@@ -14,12 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.show.page.computed_steps import add_recipes, mixture, rounded
+from regard.show.page.computed_steps import BITS, add_recipes, is_precise, mixture, rounded
 from regard.show.page.encode import compress
 from regard.traces.operation_text import shape_text
 from regard.traces.torch_calls import Step
 from regard.traces.trace import Trace
 
+DRAWN = 64  # numbers of a token from which x and out are bars without digits
+DRAWN_BITS = 8  # of their fraction: within 1 part in 500
 MOST = 2**20  # numbers of one step; a step with more is described, but its numbers are not in the page
 
 # What the axes of a step mean, by its name; "token" is a query or a key. Those before the last two may be missing.
@@ -59,7 +62,15 @@ def describe_steps(steps: Trace, sizes: LayerSizes, text: int, key: str) -> tupl
         blocks[name] = compress(content, planes)
         return name
 
-    made = {id(described[number][0]) for number in add_recipes(described, sizes.H, store)}
+    def made_with(bits: int) -> set[int]:
+        blocks.clear()
+        for document, _ in described:
+            document["made"] = None
+        return add_recipes(described, sizes.H, store, bits)
+
+    few, more = (len(made_with(bits)) for bits in BITS)
+    bits = BITS[more > few]
+    made = {id(described[number][0]) for number in made_with(bits)}
     stored += mixture(described, sizes.H)
     # A tensor with fewer axes is stored, those with more are read from it: strides can split heads, not join them.
     for document, value in sorted(described, key=lambda pair: pair[1].dim()):
@@ -70,13 +81,21 @@ def describe_steps(steps: Trace, sizes: LayerSizes, text: int, key: str) -> tupl
             continue
         numbers = value.detach().cpu().float()
         if not _read_from(stored, numbers, document):
-            kept = rounded(numbers) if document["bytes"] == 3 else numbers
+            kept = rounded(numbers, _bits(document, steps, bits)) if document["bytes"] == 3 else numbers
             document |= {
                 "block": store(to_planes(kept, document["bytes"]), document["bytes"]),
                 "strides": list(numbers.contiguous().stride()),
             }
             stored.append((numbers.flatten(), document))
     return [document for document, _ in described], blocks
+
+
+def _bits(document: Document, steps: Trace, bits: int) -> int:
+    """Of a number's fraction: bits where scores are made of it, few where it is drawn and not written."""
+    if is_precise(document["name"], "queries" in steps):
+        return bits
+    is_drawn = document["name"] in ("x", "out") and "queries" in steps and document["sizes"][-1] > DRAWN
+    return DRAWN_BITS if is_drawn else BITS[0]
 
 
 def to_planes(numbers: Tensor, count: int) -> bytes:

@@ -27,6 +27,14 @@ test("tokens that occur again carry their position", () => {
   ]);
 });
 
+test("of words that have no room for all, the longer of neighbours are labelled, and none too near another", () => {
+  const names = new Names(SEQUENCE, 10, false);
+  assert.deepEqual([...names.labelled(1)], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+  assert.deepEqual([...names.labelled(3)], [1, 6, 9]);
+  assert.deepEqual([...names.labelled(4)], [3, 8]);
+  assert.deepEqual([...new Names(null, 7, false).labelled(3)], [0, 3, 6]);
+});
+
 test("words join their pieces", () => {
   const names = new Names(SEQUENCE, 10, true);
   assert.deepEqual(names.names, ["Alice", "was", "here", ",", "Alice", "was", "there", "⏎"]);

@@ -96,11 +96,14 @@ export function routes(layers, start, end, count, by) {
  * The token that most of the end comes from, other than the end itself and the first token, which takes what heads do
  * not need; one of these where there is no other. By heads: that by way of another token.
  * @param {Float64Array} amounts as sources() gives them @param {LayerMean[]} layers @param {number} end @param {By} by
+ * @param {number[]} [worth] how much each token is worth reading
  */
-export function tellingStart(amounts, layers, end, by) {
+export function tellingStart(amounts, layers, end, by, worth = []) {
   const direct = (/** @type {number} */ token) =>
     by === "mean" ? 0 : max(...layers.map(({ mean, most }) => most[end * mean.S + token]));
-  const others = amounts.map((amount, token) => (token === end || token === 0 ? 0 : amount - direct(token)));
+  const others = amounts.map((amount, token) =>
+    token === end || token === 0 ? 0 : (amount - direct(token)) * (worth[token] ?? 1),
+  );
   return (
     largest(others, 1, 1e-9)[0]?.index ??
     largest(

@@ -85,14 +85,16 @@ export class AttentionLines {
     this.right = width - label - 6;
     const every = max(1, ceil(13 / row));
     this.every = every;
-    const words = (/** @type {Names} */ names, /** @type {number} */ x, /** @type {string} */ anchor) =>
-      names.names.map((name, i) =>
+    const words = (/** @type {Names} */ names, /** @type {number} */ x, /** @type {string} */ anchor) => {
+      const shown = names.labelled(every);
+      return names.names.map((name, i) =>
         s(
           "text",
-          { "data-at": i, x, y: top + (i + 0.5) * row + 4, "text-anchor": anchor, class: i % every ? "sparse" : "" },
+          { "data-at": i, x, y: top + (i + 0.5) * row + 4, "text-anchor": anchor, class: shown.has(i) ? "" : "sparse" },
           leftToRight(fitText(name, label - 12, font)),
         ),
       );
+    };
     fill(this.keys, ...words(cols, this.left - 10, "end"));
     fill(this.queries, ...words(rows, width - 8, "end"));
     const tied = (/** @type {Names} */ names, /** @type {number} */ x) =>

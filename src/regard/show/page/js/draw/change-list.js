@@ -92,7 +92,7 @@ export class ChangeList {
     const { rows, cols } = Names.of(this.app.report, this.app.report.layers[layer], false);
     const cells =
       word && !isOnAverage(change)
-        ? weightCells(`${rows.label(word.query)} → ${cols.label(word.key)}`, word)
+        ? weightCells(`${rows.label(word.query)} at ${cols.label(word.key)}`, word)
         : largest
           ? pairCells(largest, 40)
           : [];

@@ -81,7 +81,6 @@ export class HeadPicker {
     const height = report.layers.length * this.step;
     const context = sizedContext(this.canvas, width, height);
     context.clearRect(0, 0, width, height);
-    context.imageSmoothingEnabled = true;
     context.fillStyle = ink;
     context.font = "9px ui-monospace, Menlo, Consolas, monospace";
     const every = max(1, ceil(10 / this.step));

@@ -74,5 +74,7 @@ async function codes(reports, report) {
  */
 export function drawPicture(context, atlas, head, x, y, size) {
   const place = atlas.places.get(head);
-  if (place) context.drawImage(atlas.image, place.x, place.y, place.cols, place.rows, x, y, size, size);
+  if (!place) return;
+  context.imageSmoothingEnabled = place.cols > size; // a short text has fewer cells than the picture has pixels
+  context.drawImage(atlas.image, place.x, place.y, place.cols, place.rows, x, y, size, size);
 }

@@ -1,6 +1,8 @@
 // The words over the columns of a step: the keys, one of which is chosen.
 
-import { attributes, fill, finish, h } from "./dom.js";
+import { max } from "../data/math.js";
+import { attributes, fill, finish, h, textWidth } from "./dom.js";
+import { LABEL_FONT } from "./weight-map.js";
 
 /** @import { Names } from "../words/names.js" */
 
@@ -35,7 +37,11 @@ export class KeyHeadings {
     const title = note ? "the keys with the largest weights, in the order of the text" : null;
     attributes(el, { "data-note": note, title });
     if (el.children.length !== keys.length) fill(el, ...keys.map(() => h("span.key-name", { role: "option" })));
+    const widths = keys.map((key) => textWidth(names.names[key], LABEL_FONT) + 2);
     keys.forEach((key, i) => {
+      // a long word stands over its neighbours' columns, too, where these are short
+      const beside = max(widths[i - 1] ?? 0, widths[i + 1] ?? 0);
+      const width = widths[i] + 4 > column && widths[i] + beside <= 2 * column ? widths[i] + 4 : column;
       const on = key === chosen;
       attributes(el.children[i], {
         "data-key": key,
@@ -44,7 +50,7 @@ export class KeyHeadings {
         tabindex: on ? 0 : -1,
         text: names.names[key],
         title: names.said(key),
-        style: { width: column },
+        style: { width, marginInline: (column - width) / 2 },
       });
     });
     if (held) /** @type {HTMLElement | null} */ (el.querySelector("[data-on]"))?.focus({ preventScroll: true });

@@ -46,15 +46,18 @@ export class LargestWeights {
       attributes(row.el, { "data-unit": one ? one.unit : null, style: { visibility: one ? "visible" : "hidden" } });
       if (!one) return;
       const { unit: at, weight } = one;
-      attributes(row.weight, { text: number(weight) });
+      attributes(row.weight, {
+        text: weight < 0.005 ? weight.toFixed(3) : number(weight),
+        "data-small": weight < 0.005,
+      });
       const background = css(weightColor(max(0.2, weight), theme));
       attributes(row.bar, { style: { width: `${max(1, weight * 100)}%`, background } });
       const text = (/** @type {number} */ from, /** @type {number} */ to) => inLine(names, max(0, from), max(0, to));
       const known = names.known;
-      attributes(row.before, { text: known ? text(at - AROUND, at) : "" });
+      attributes(row.before, { text: known ? text(at - AROUND, at).replace(/^ \/ /, "") : "" });
       const word = () => (names.texts[at].trim() ? text(at, at + 1) : names.name(at));
       attributes(row.word, { text: known ? word() : names.name(at) });
-      attributes(row.after, { text: known ? text(at + 1, at + 1 + AROUND) : "" });
+      attributes(row.after, { text: known ? text(at + 1, at + 1 + AROUND).replace(/ \/ $/, "") : "" });
       attributes(row.distance, {
         text: isQuery ? distanceText(unit, at, rows, cols) : distanceText(at, unit, rows, cols),
       });
@@ -90,7 +93,7 @@ export function distanceText(query, key, rows, cols) {
 }
 
 /**
- * Text in one line: line breaks are written / so that the context stays one.
+ * Text in one line: line breaks are written / so that the context stays one, an empty line as one of them.
  * @param {Names} names @param {number} from @param {number} to
  */
 function inLine(names, from, to) {
@@ -99,8 +102,9 @@ function inLine(names, from, to) {
       .slice(from, to)
       // bytes: already in their character
       .map((text, i) => (text || names.bytes[from + i] ? text : names.names[from + i]))
-      .map((text) => (text.includes("\n") && !text.trim() ? " / " : text.replaceAll("\n", " / ")))
-      .map((text) => (text.trim() ? isolated(readable(text)) : text ? " " : ""))
+      .map((text) => text.split("\n").map((line) => (line.trim() ? isolated(readable(line)) : line && " ")))
+      .map((lines) => lines.join("\n"))
       .join("")
+      .replace(/\s*\n\s*/g, " / ")
   );
 }

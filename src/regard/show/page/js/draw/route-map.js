@@ -46,7 +46,7 @@ export function drawRoutes(svg, { routes, names, layers, width, font, chosen, hi
   const every = max(1, Math.ceil(34 / step));
   const head = Array.from({ length: columns }, (_, i) => {
     const text = i === 0 ? "input" : String(layers[i - 1]);
-    const shown = i === 0 || i % every === 0 || i === columns - 1;
+    const shown = i === 0 || (i % every === 0 && step * (i - 0.5) > 30) || i === columns - 1;
     return shown
       ? s("text.quiet", { x: label + i * step - (i ? step / 2 : 0), y: 12, "text-anchor": "middle" }, text)
       : null;

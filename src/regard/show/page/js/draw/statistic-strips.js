@@ -43,7 +43,8 @@ export class Strips {
         return mean === null || mean === undefined ? [] : [{ mean, place }];
       });
       if (!known.length) continue;
-      const [low, high] = [min(0, ...known.map((one) => one.mean)), max(1e-9, ...known.map((one) => one.mean))];
+      const means = known.map((one) => one.mean);
+      const [low, high] = [min(0, ...means), statistic.unit === "weight" ? 1 : max(1e-9, ...means)];
       const mark = s("rect.mark", { y: 1, width: 2.5, height: 12 });
       const ticks = known.map(({ mean }) => s("rect.tick", { x: at(mean, low, high), y: 3, width: 1, height: 8 }));
       const svg = s(
@@ -66,7 +67,7 @@ export class Strips {
       if (sort) el.addEventListener("click", () => sort(statistic.name));
       const most = known.reduce((a, b) => (b.mean > a.mean ? b : a));
       this.strips.push({ statistic, low, high, value, mark, el });
-      if (sort) attributes(value, { text: `${most.place} ${number(most.mean)}` });
+      if (sort) fill(value, h("span.quiet", most.place), ` ${number(most.mean)}`);
     }
     fill(this.body, ...this.strips.map((strip) => strip.el));
   }

@@ -69,7 +69,7 @@ export class TextLine {
       return h(
         "span.around",
         { dir: "auto" },
-        blank ? "" : around(before) || (i && isMark(text) && !/\s$/.test(texts[i - 1]) ? " " : ""),
+        blank ? "" : (at && around(before)) || (i && isMark(text) && !/\s$/.test(texts[i - 1]) ? " " : ""),
         node,
         names.padding[at] ? " " : blank ? this.#breakAfter(texts, i) : around(after),
       );

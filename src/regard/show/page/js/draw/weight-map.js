@@ -189,12 +189,12 @@ export class WeightMap {
     const every = max(1, ceil(LABELS_FROM / cell));
     const marks = [];
     if (diagonalLabels) {
-      for (let i = 0; i < rows.size; i += every) {
+      for (const i of rows.labelled(every)) {
         const name = leftToRight(fitText(rows.names[i], LONGEST_LABEL, font));
         marks.push(s("text.row", { "data-at": i, x: (i + 1) * cell + 6, y: (i + 0.5) * cell + 4 }, name));
       }
     } else {
-      for (let i = 0; i < cols.size; i += every) {
+      for (const i of cols.labelled(every)) {
         const name = leftToRight(fitText(cols.names[i], LONGEST_LABEL, font));
         const x = this.left + (i + 0.5) * cell;
         const options = this.upright
@@ -202,7 +202,7 @@ export class WeightMap {
           : { x, y: this.top - 6, "text-anchor": "middle" };
         marks.push(s("text.col", { "data-at": i, "data-padding": cols.padding[i], ...options }, name));
       }
-      for (let i = 0; rowLabels && i < rows.size; i += every) {
+      for (const i of rowLabels ? rows.labelled(every) : []) {
         const name = leftToRight(fitText(rows.names[i], LONGEST_LABEL, font));
         const y = this.top + (i + 0.5) * cell + 4;
         marks.push(s("text.row", { "data-at": i, x: this.left - 6, y, "text-anchor": "end" }, name));

@@ -51,7 +51,7 @@ export class ZoomMap {
     this.el = h("div.zoom-map", this.canvas, this.entropy, this.received, this.over, this.grid, ...this.titles);
     this.query = -1;
     this.key = -1;
-    this.most = 1; // that a key receives, on average
+    this.most = 1; // that a key receives
     this.#listen();
   }
 
@@ -89,9 +89,9 @@ export class ZoomMap {
     styles(this.titles[0], { left: size + 8, top: size + 4 });
     styles(this.titles[1], { left: "0", top: size + RIBBON + 8 });
     attributes(this.titles[0], { text: "entropy" });
-    this.most = long.times.reduce((most, value) => (value > most ? value : most), 0);
+    this.most = long.received.reduce((most, value) => (value > most ? value : most), 0);
     attributes(this.titles[1], {
-      text: `received ÷ what even weights give, at most ${shortest(this.most)} (root scale)`,
+      text: `received, at most ${shortest(this.most)} (log scale)`,
     });
     attributes(this.grid, { "aria-rowcount": long.T, "aria-colcount": long.S });
     this.#paint();
@@ -195,9 +195,9 @@ export class ZoomMap {
       paintBroken(context, y(first), y(last + 1) - y(first), size, options.theme);
     }
     const most = Math.log(max(2, long.S));
-    paintRibbon(this.entropy, long.entropy, options, { from: row, span, most, power: 1, down: true });
-    const received = { from: col, span, most: this.most || 1, power: 0.5, down: false };
-    paintRibbon(this.received, long.times, options, received);
+    paintRibbon(this.entropy, long.entropy, options, { from: row, span, most, down: true });
+    const received = { from: col, span, most: Math.log1p(this.most) || 1, down: false };
+    paintRibbon(this.received, long.received.map(Math.log1p), options, received);
     this.grid.style.touchAction = part.span < 1 ? "none" : "pan-y";
   }
 

@@ -60,10 +60,10 @@ function singles(long, query, part) {
  * @param {HTMLCanvasElement} canvas
  * @param {Float32Array} values
  * @param {ZoomOptions} options
- * @param {{from: number, span: number, most: number, power: number, down: boolean}} how from: the part of the text that
+ * @param {{from: number, span: number, most: number, down: boolean}} how from: the part of the text that
  *   comes before; span: the part that is shown; most: the value of the longest bar; down: are tokens below each other?
  */
-export function paintRibbon(canvas, values, { size, bar }, { from, span, most, power, down }) {
+export function paintRibbon(canvas, values, { size, bar }, { from, span, most, down }) {
   const context = sizedContext(canvas, down ? RIBBON : size, down ? size : RIBBON);
   context.clearRect(0, 0, size, size);
   context.fillStyle = bar;
@@ -75,7 +75,7 @@ export function paintRibbon(canvas, values, { size, bar }, { from, span, most, p
     for (let i = first; i < min(last, values.length); i++) {
       if (!isMissing(values[i])) [sum, count] = [sum + values[i], count + 1];
     }
-    const length = count ? min(1, max(0, sum / count / most)) ** power * RIBBON : 0;
+    const length = count ? min(1, max(0, sum / count / most)) * RIBBON : 0;
     if (down) context.fillRect(0, pixel, length, 1);
     else context.fillRect(pixel, 0, 1, length);
   }

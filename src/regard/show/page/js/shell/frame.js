@@ -76,13 +76,13 @@ export class Frame {
     this.meta = h("span.meta");
     const mode = (/** @type {string} */ text, /** @type {boolean} */ words) =>
       h("button", { "data-words": words ? "true" : "false", onclick: () => store.set({ words }) }, text);
-    this.modes = h("span.choice", mode("tokens", false), mode("words", true));
+    this.modes = h("span.choice.modes", mode("tokens", false), mode("words", true));
     const texts = new Set(page.reports.map(({ sequences }) => JSON.stringify(sequences)));
     // two models, or one with heads cut, may have read one text
     const other = texts.size > 1 ? "other text" : "other run";
     const { reports } = page;
     const next = () => store.set(otherReport(page, store.state, (store.state.report + 1) % reports.length));
-    this.texts = h("button", { onclick: next }, other);
+    this.texts = h("button.texts", { onclick: next }, other);
     const run = (/** @type {Report} */ { title }, /** @type {number} */ i) =>
       h("button", { onclick: () => store.set(otherReport(page, store.state, i)) }, title || `report ${i}`);
     this.runs = h("nav.runs", { "aria-label": "runs" }, ...reports.map(run));

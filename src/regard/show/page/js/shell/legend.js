@@ -8,7 +8,7 @@ const WORDS = {
   weight:
     "How much of its attention a word gives to another: 0 is nothing, 1 is all. The weights of one word add up to 1.",
   looks: "The word that looks is the query. The words it looks at are the keys; they get the weights.",
-  receives: "The sum of the weights that all words give to one word.",
+  receives: "The sum of the weights that all words give to one word: 1 on average, where a text looks at itself.",
   "no cell": "Hidden by the mask. A pale cell is a weight near 0.",
   "head 4.3": "Layer 4, head 3, both counted from 0. Every head has its own queries, keys and values.",
   role:

@@ -1,10 +1,10 @@
 // Paper: what is shown fits on one page, in the light theme.
 
-import { min } from "../data/math.js";
+import { max, min } from "../data/math.js";
 
 /** @import { App } from "./app.js" */
 
-const WIDTH = 1160; // pixels that the page is laid out in
+const WIDTHS = [1160, 1320, 1600]; // pixels to lay the page out in: a view with a long column is larger in a wide one
 const PAPER = { width: 980, height: 690 }; // pixels of landscape paper, A4 or letter, within its margins
 
 /**
@@ -17,9 +17,15 @@ export function printWell(app, signal) {
     root.dataset.paper = app.theme; // pictures of heads stay in the colours they have; the style turns them over
     app.theme = root.dataset.theme = "light";
     if (app.address) document.documentElement.dataset.theme = "light";
-    Object.assign(root.style, { width: `${WIDTH}px`, minHeight: "0", overflow: "hidden" });
-    app.redraw();
-    root.style.zoom = String(min(PAPER.width / WIDTH, PAPER.height / root.scrollHeight));
+    Object.assign(root.style, { minHeight: "0", overflow: "hidden" });
+    const zoomAt = (/** @type {number} */ width) => {
+      root.style.width = `${width}px`;
+      app.redraw();
+      return min(PAPER.width / width, PAPER.height / root.scrollHeight);
+    };
+    const zooms = WIDTHS.map(zoomAt);
+    const best = zooms.indexOf(max(...zooms));
+    root.style.zoom = String(best === WIDTHS.length - 1 ? zooms[best] : zoomAt(WIDTHS[best]));
   };
   const after = () => {
     Object.assign(root.style, { width: "", minHeight: "", overflow: "", zoom: "" });

@@ -1,6 +1,6 @@
 // What Compare asks, and what it answers.
 
-import { isChanged, isOnAverage, pairs } from "../data/head-changes.js";
+import { isChanged, isOnAverage, pairs, THRESHOLD } from "../data/head-changes.js";
 import { arrow } from "../draw/before-after.js";
 import { Names } from "../words/names.js";
 import { quiet, strong } from "../words/questions.js";
@@ -46,9 +46,10 @@ export function askChanged(app, other, list) {
  */
 function mostOf({ report }, change) {
   const { word, largest, layer } = change;
+  if (word && !isChanged(change)) return [`: no mean and no weight of a word changed by ${THRESHOLD}. `];
   if (word && !isOnAverage(change)) {
     const { rows, cols } = Names.of(report, report.layers[layer], false);
-    return [": ", rows.said(word.query), " → ", cols.said(word.key), " ", ...arrow(word), ". "];
+    return [": ", rows.said(word.query), " at ", cols.said(word.key), " ", ...arrow(word), ". "];
   }
   return largest ? [`: ${largest.label} `, ...arrow(largest), " on average. "] : [": no statistic in common. "];
 }

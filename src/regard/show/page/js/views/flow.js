@@ -9,7 +9,7 @@ import { fill, h, s } from "../draw/dom.js";
 import { drawRoutes } from "../draw/route-map.js";
 import { LABEL_FONT } from "../draw/weight-map.js";
 import { number } from "../words/names.js";
-import { chosen, figure, quiet, strong } from "../words/questions.js";
+import { chosen, figure, quiet, strong, worth } from "../words/questions.js";
 
 /** @import { App } from "../shell/app.js" */
 /** @import { LayerMean } from "../data/layer-sums.js" */
@@ -165,7 +165,7 @@ class FlowView {
     const isKnown = known?.end === ends.end && (ends.start < 0 ? known.told : known.start === ends.start);
     if (isKnown) return known;
     const amounts = sources(means, ends.end, this.by);
-    const start = ends.start >= 0 ? ends.start : tellingStart(amounts, means, ends.end, this.by);
+    const start = ends.start >= 0 ? ends.start : tellingStart(amounts, means, ends.end, this.by, worth(this.app.cols));
     this.picked = 0;
     const found = routes(means, start, ends.end, COUNT, this.by);
     this.shown = { end: ends.end, start, found, amounts, told: ends.start < 0 };
@@ -270,7 +270,7 @@ class FlowView {
         h("b", rows.said(query)),
         h(
           "span.quiet",
-          ` in layer ${layer}${this.by === "mean" ? ", most" : ""} by ${layer}.${head} ${number(weight)}`,
+          ` in layer ${layer}${this.by === "mean" ? ", most" : ""} by ${layer}.${head} (${number(weight)})`,
         ),
       ]),
     ];
@@ -332,7 +332,8 @@ class FlowView {
       i ? ", then to " : "To ",
       strong(app.rows.said(query)),
       " by ",
-      figure(`${layer}.${head} ${number(weight)}`),
+      figure(`${layer}.${head}`),
+      ` (${number(weight)})`,
     ]);
     const product = moves.length > 1 ? [": ", figure(small(first.strength)), " in all."] : ["."];
     return { question, answer: [...steps, ...product] };

@@ -147,7 +147,6 @@ class HeadsView {
     styles(this.cells, { height: height + 10 });
     const context = sizedContext(this.canvas, width + left, height + 10);
     context.clearRect(0, 0, width + left, height + 10);
-    context.imageSmoothingEnabled = false;
     if (app.atlas)
       for (const one of this.list) {
         const info = report.layers[one.layer].heads[one.head];
@@ -184,7 +183,7 @@ class HeadsView {
   ask() {
     const { app } = this;
     const word = this.#word();
-    if (!word) return askHeads(app.report, [], null);
+    if (!word) return askHeads(app.report, [], null, app.store.state.role);
     const found = app.report.order.flatMap(([layer, head]) => {
       const best = this.#strongest(layer, head, word);
       return best ? [{ place: `${layer}.${head}`, ...best }] : [];

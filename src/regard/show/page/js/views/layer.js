@@ -52,7 +52,7 @@ class LayerView {
     const side = h(
       "aside.side",
       heads,
-      h("section", h("h2", "Receive most ", h("span", "share, × uniform, head")), this.most),
+      h("section", h("h2", "Receive most ", h("span", "share, × even, head")), this.most),
     );
     const part = (/** @type {number} */ i, /** @type {HeadStrips} */ strips) =>
       h("section.layer-part", this.titles[i], strips.el, h("div.below", this.readouts[i], i ? null : this.scale));
@@ -145,7 +145,7 @@ class LayerView {
     };
     const top = (/** @type {ArrayLike<number>} */ line, /** @type {import("../words/names.js").Names} */ of) => {
       const [best] = largest(line, 1, 1e-9);
-      return best && !narrow ? `${of.names[best.index]} ${number(best.value)}` : "";
+      return best && !narrow ? `${of.said(best.index)} ${number(best.value)}` : "";
     };
     const strips = this.lines.map((values, i) => ({ name: name(i), note: top(values, names), values }));
     const short = (/** @type {number} */ value) => (value < 0.005 ? "" : value.toFixed(2).replace(/^0/, ""));
@@ -199,7 +199,7 @@ class LayerView {
     const looks = isQuery ? `Where ${word} looks ` : `Who looks at ${word} `;
     fill(this.titles[0], looks, h("span", isQuery ? "in each head; a row adds up to 1" : "in each head"));
     const what = "of all the weight of a head; a row adds up to 1";
-    fill(this.titles[1], `What each word receives in layer ${layer} `, h("span", what));
+    fill(this.titles[1], `What each ${of.known ? "word" : "position"} receives in layer ${layer} `, h("span", what));
   }
 
   #drawMost() {
@@ -301,9 +301,9 @@ class LayerView {
     const who = [
       ". ",
       strong(names.said(best[0].index)),
-      ": most by ",
+      " most by ",
       figure(`${layer}.${by}`),
-      figure(` ${number(lines[by][best[0].index])}`),
+      ` (${number(lines[by][best[0].index])})`,
     ];
     return { question, answer: ["Mean of the heads: ", ...listed(list), ...who, quiet(".")] };
   }

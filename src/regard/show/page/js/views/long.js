@@ -1,7 +1,7 @@
 // A long text: a map to zoom, the largest weights of the word in focus in their context, and the text.
 
 import { LongHead } from "../data/long-head.js";
-import { ceil, floor, isMissing, max, min, sqrt } from "../data/math.js";
+import { ceil, floor, isMissing, max, min } from "../data/math.js";
 import { weightScale } from "../draw/color.js";
 import { attributes, fill, h, styles } from "../draw/dom.js";
 import { byName, LargestWeights } from "../draw/largest-weights.js";
@@ -19,7 +19,7 @@ const LONG_FROM = 65; // tokens from which a text has this view, and opens in it
 const COLUMN = 860; // pixels of the page, up to which everything is in one column
 const PAGE = 600; // tokens of the text that are shown at a time
 const ROWS = 8; // largest weights
-const LEAST_SHOWN = 0.005; // weight of a row
+const LEAST_SHOWN = 5e-4; // weight of a row
 
 /** @type {import("./list.js").ListedView} */
 export const longView = {
@@ -301,7 +301,7 @@ class LongView {
     const part = rows.size > PAGE ? `tokens ${first}–${min(rows.size, first + PAGE) - 1} of ${rows.size}, ` : "";
     const outlined = this.app.shown.side === "query" ? "where this word looks" : "who looks at it";
     attributes(this.range, {
-      text: `${part}shaded: words that receive more than even weights would give them; outlined: ${outlined}`,
+      text: `${part}shaded: words that receive more than 1, the mean of all; outlined: ${outlined}`,
     });
     this.turns.hidden = rows.size <= PAGE;
     [...this.turns.children].forEach((button, i) =>
@@ -317,7 +317,7 @@ class LongView {
     const { side, unit } = app.shown;
     const same = Names.same(app.rows, app.cols);
     const values = same
-      ? head.times.slice(first, first + this.text.units.length).map((times) => shadeOf(times, this.map.most))
+      ? head.received.slice(first, first + this.text.units.length).map((sum) => shadeOf(sum, this.map.most))
       : null;
     this.text.shade(values, unit - first, app.store.state.pinned, app.theme);
     const marks = new Map(
@@ -333,9 +333,9 @@ class LongView {
 }
 
 /**
- * The shade of a word that receives so many times what even weights would give it; none up to 1.
- * @param {number} times @param {number} most
+ * The shade of a word that receives so much weight, on a log scale; none up to 1, which is the mean of all words.
+ * @param {number} sum @param {number} most
  */
-function shadeOf(times, most) {
-  return times > 1 && most > 1 ? max(0.012, (sqrt(times) - 1) / (sqrt(most) - 1)) * 0.5 : 0;
+function shadeOf(sum, most) {
+  return sum > 1.05 ? max(0.012, Math.log(sum) / Math.log(max(4, most))) * 0.5 : 0;
 }

@@ -35,7 +35,8 @@ class StepsView {
     this.picker = new HeadPicker((layer, head) => app.choose(layer, head));
     this.how = h("dl.how");
     const heads = h("section", h("h2", "Heads ", h("span", "a row for each layer")), this.picker.el);
-    const side = h("aside.side", heads, h("section", h("h2", "How to read"), this.how));
+    this.reading = h("section", h("h2", "How to read"), this.how);
+    const side = h("aside.side", heads, this.reading);
     this.missing = h("div.error");
     this.titles = h("div.step.step-titles", { "aria-hidden": true });
     this.lanes = s("svg.lanes", { "aria-hidden": true });
@@ -81,6 +82,7 @@ class StepsView {
     this.stage.hidden = !flow;
     this.pieces.hidden = !app.store.state.words;
     this.missing.hidden = Boolean(info.steps);
+    this.reading.hidden = !info.steps;
     if (!info.steps) return this.#drawMissing(info.without_steps);
     if (!flow) return void this.#load(key);
     if (this.shown !== flow) {

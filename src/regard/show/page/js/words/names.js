@@ -130,6 +130,24 @@ export class Names {
     return by.map((is) => units.filter(is)).find((found) => found.length) ?? [];
   }
 
+  /**
+   * Units whose names fit where each takes the room of `every`: of neighbours the longer word, so that a map of many
+   * tokens can be read.
+   * @param {number} every @returns {Set<number>}
+   */
+  labelled(every) {
+    const letters = this.names.map((name) => min(7, name.match(/\p{L}/gu)?.length ?? 0));
+    /** @type {Set<number>} */
+    const shown = new Set();
+    for (let first = 0; first < this.size; ) {
+      let best = first;
+      for (let i = first; i < min(this.size, first + every); i++) if (letters[i] > letters[best]) best = i;
+      shown.add(best);
+      first = best + every;
+    }
+    return shown;
+  }
+
   /** @param {number} unit */
   #at(unit) {
     return this.repeated[unit] && this.known ? `@${this.first[unit]}` : "";

@@ -72,7 +72,7 @@ export function telling(weights, rows, cols) {
 }
 
 /** How much each word is worth reading: a whole one of four letters most, a comma least. @param {Names} names */
-function worth(names) {
+export function worth(names) {
   const pieces = new Set(names.ties.flatMap(([first, last]) => range(first, last)));
   return names.names.map((name, i) => {
     const letters = /\p{L}{4}/u.test(name) ? 1 : /\p{L}{3}/u.test(name) ? 0.85 : /\p{L}{2}/u.test(name) ? 0.7 : 0.5;
@@ -141,14 +141,21 @@ export function withoutNumbers({ question }, { report, store }) {
  * @param {{name: string, place: string, weight: number}[]} found where the word in focus looks, strongest first; empty
  *   without a focus
  * @param {Part | null} word in focus
+ * @param {string} [asked] the role that heads are filtered by
  * @returns {Ask}
  */
-export function askHeads(report, found, word) {
+export function askHeads(report, found, word, asked = "") {
   const count = report.layers.reduce((sum, layer) => sum + layer.heads.length, 0);
   if (word) {
     const answer = listed(found.slice(0, 4).map((one) => ({ ...one, before: quiet(`${one.place} `) })));
     const where = found.length < count ? `in the ${found.length} heads that read it` : "in every head";
     return { question: ["Where does ", word, ` look, ${found.length ? where : "in each head"}?`], answer };
+  }
+  if (asked) {
+    const heads = report.order.filter(([layer, head]) => report.layers[layer].heads[head].role === asked);
+    const places = heads.map((place) => place.join(".")).join(" ");
+    const answer = [`${heads.length || "None"} of ${count}${heads.length ? ": " : "."}`, figure(places)];
+    return { question: ["Which heads have the role ", { text: asked, kind: "chosen" }, "?"], answer };
   }
   /** @type {Map<string, string[]>} */
   const roles = new Map();
