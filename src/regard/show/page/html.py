@@ -65,7 +65,8 @@ def served_html(settings: dict[str, object]) -> str:
 def live_html(title: str, document: object, blocks: Mapping[str, bytes]) -> str:
     """A page that runs a model: its worker and WebAssembly are made of its own blocks."""
     last, policy = "regardPage.startLive();", "; worker-src blob:"
-    return _filled(title, document, last, blocks, policy, allowed=" 'wasm-unsafe-eval'")
+    allowed, style = " 'wasm-unsafe-eval'", read_asset("live.css")
+    return _filled(title, document, last, blocks, policy, allowed, style)
 
 
 def _filled(
@@ -75,12 +76,13 @@ def _filled(
     blocks: Mapping[str, bytes] = MappingProxyType({}),
     policy: str = "",
     allowed: str = "",
+    style: str = "",
 ) -> str:
     text = script(last)
     return _PAGE.format(
         policy=_POLICY.format(hashes=f"'{_hash(_START)}' '{_hash(text)}'{allowed}") + policy,
         title=html.escape(title, quote=False),
-        style=read_asset("page.css"),
+        style=read_asset("page.css") + style,
         document=json_in_html(document),
         blocks="\n".join(
             f'<script type="text/plain" id="block-{key}">{base64.b64encode(content).decode()}</script>'

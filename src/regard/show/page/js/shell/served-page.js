@@ -1,13 +1,12 @@
-// The page with a box for a text of one's own. A source answers: a local server, or the model in the file itself.
+// The page with a box for a text of one's own, which a local server reads.
 
-import { LiveModel } from "../data/live-model.js";
 import { Server } from "../data/server.js";
 import { preferredTheme } from "../draw/color.js";
 import { attributes, h } from "../draw/dom.js";
 import { App } from "./app.js";
 import { toHash } from "./state.js";
 
-/** @import { Question, Source } from "../data/server.js" */
+/** @import { Question } from "../data/server.js" */
 /**
  * What the source says of itself: the models, the text to begin with, the characters that it reads at most, and whether
  * it cuts heads.
@@ -48,7 +47,7 @@ export function toSearch({ text, model, cut }, settings) {
 
 /** The page, and the box above it. */
 class ServedPage {
-  /** @param {HTMLElement} root @param {Settings} settings @param {Source} source */
+  /** @param {HTMLElement} root @param {Settings} settings @param {Server} source */
   constructor(root, settings, source) {
     this.root = root;
     this.source = source;
@@ -78,7 +77,6 @@ class ServedPage {
       event.preventDefault();
       this.#submit();
     });
-    if (source.isLive) this.box.addEventListener("input", () => this.#submit(false));
     this.models.addEventListener("change", () => this.#submit());
     addEventListener("popstate", () => {
       const question = fromSearch(location.search, settings);
@@ -91,10 +89,9 @@ class ServedPage {
     this.#see(this.question, false);
   }
 
-  /** @param {boolean} asked */
-  #submit(asked = true) {
+  #submit() {
     const text = this.box.value.trim() ? this.box.value : this.question.text;
-    this.#see({ ...this.question, text, model: this.models.value, ...(asked ? { cut: undefined } : {}) }, asked);
+    this.#see({ text, model: this.models.value }, true);
   }
 
   /**
@@ -109,7 +106,7 @@ class ServedPage {
     try {
       if (question.text.length > this.settings.longest * 2) throw new Error(this.#tooLong(question.text));
       const answer = await this.source.ask(question);
-      if (request !== this.request || !answer) return;
+      if (request !== this.request) return;
       this.#say("");
       this.id = answer.id;
       this.#show(answer.document, question, asked);
@@ -143,9 +140,17 @@ class ServedPage {
     this.app = new App(this.root, page, (key) => this.source.block(id, key, question), {
       address: true,
       above: this.form,
-      cut: this.settings.cuts ? (place) => this.#see({ ...this.question, cut: place }, true) : undefined,
+      cut: this.settings.cuts ? this.#cutter(question) : undefined,
     });
     if (focused) this.box.focus({ preventScroll: true });
+  }
+
+  /** One head at a time. @param {Question} question @returns {import("./app.js").Cutter} */
+  #cutter(question) {
+    return {
+      has: (cut) => cut === question.cut,
+      toggle: (cut) => this.#see({ ...question, cut: cut === question.cut ? undefined : cut }, true),
+    };
   }
 
   /**
@@ -163,15 +168,4 @@ class ServedPage {
 export function startServed() {
   const root = /** @type {HTMLElement} */ (document.getElementById("regard"));
   return new ServedPage(root, JSON.parse(document.getElementById("regard-document")?.textContent ?? ""), new Server());
-}
-
-/** Start a page that carries its model. What stops it is said in its place. */
-export async function startLive() {
-  const root = /** @type {HTMLElement} */ (document.getElementById("regard"));
-  try {
-    const { settings, live } = JSON.parse(document.getElementById("regard-document")?.textContent ?? "");
-    return new ServedPage(root, settings, await LiveModel.start(document, live));
-  } catch (error) {
-    root.append(h("p", { role: "alert", text: error instanceof Error ? error.message : String(error) }));
-  }
 }
