@@ -123,14 +123,14 @@ class LivePage:
 
 # Five texts worth trying, by what is to be seen in them. The first is the one that a page begins with.
 EXAMPLES = {
-    "a sentence said twice": (
+    "said twice": (
         "Alice was beginning to get very tired of sitting by her sister on the bank,\n"
         "and Alice was beginning to get very tired of sitting by her sister on the bank.\n"
     ),
-    "words nobody knows": "xq zor blim tak, xq zor blim",
+    "made-up words": "xq zor blim tak, xq zor blim",
     "a rhyme": "Twinkle, twinkle, little star, how I wonder what you are! Twinkle, twinkle, little",
     "nothing twice": "The cat sat on the mat because it was tired",
-    "a story to go on with": "Once upon a time there was a little girl who lived in a",
+    "a story": "Once upon a time there was a little girl who lived in a",
 }
 
 

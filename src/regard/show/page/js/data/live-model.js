@@ -9,7 +9,8 @@ import { blockOf } from "./page-data.js";
 /**
  * @typedef {{plan: object, tokenizer: object, measures: object, steps: object[], longest: number, page: Omit<Page,
  *   "reports">}} Live what regard/show/page/live.py writes: `page` is what reports have in common
- * @typedef {{document: Page, ids: number[], text: string, next: NextToken[], blocks: Map<string, Uint8Array>}} LiveReport
+ * @typedef {{document: Page, ids: number[], text: string, next: NextToken[], blocks: Map<string, Uint8Array>}}
+ *   LiveReport
  */
 
 export class LiveModel {

@@ -8,9 +8,9 @@ import { HeadPicker } from "../draw/head-picker.js";
 
 const WIDTH = 212;
 
-/** A button that opens the heads, and a button for each cut. */
+/** The heads, and a button for each cut. */
 export class CutBoard {
-  /** @param {{toggle: (cut: string) => void, clear: () => void, open: () => void}} events */
+  /** @param {{toggle: (cut: string) => void, clear: () => void}} events */
   constructor(events) {
     this.events = events;
     const toggle = (/** @type {number} */ layer, /** @type {number} */ head) => {
@@ -21,20 +21,19 @@ export class CutBoard {
     this.crosses = s("svg.crosses", { "aria-hidden": true });
     this.picker.el.append(this.crosses);
     attributes(this.picker.el, { "aria-label": "heads to cut" });
-    const how = h("p.note", "Click a head to switch it off; again, to put it back. A row is a layer.");
-    this.heads = h("div.cut-heads", how, this.picker.el);
-    this.heads.hidden = true;
-    this.opens = h("button", { "aria-expanded": false, onclick: () => this.open(this.heads.hidden) }, "cut heads");
+    this.opens = h("button.opens", { "aria-expanded": false, onclick: () => this.open() }, "cut heads");
+    const title = h("h2", "Cut heads ", h("span", "a click switches one off"));
+    this.heads = h("section.cut-heads", title, this.picker.el);
     this.list = h("span.cuts");
     /** @type {string[]} */
     this.cuts = [];
   }
 
-  /** @param {boolean} isOpen */
-  open(isOpen) {
-    this.heads.hidden = !isOpen;
+  /** On a phone, the heads are shown when they are asked for. */
+  open() {
+    const isOpen = this.opens.getAttribute("aria-expanded") !== "true";
     attributes(this.opens, { "aria-expanded": isOpen });
-    if (isOpen) this.events.open();
+    attributes(this.heads, { "data-open": isOpen });
   }
 
   /** @param {string[]} cuts @param {(cut: string) => string} name */

@@ -22,22 +22,24 @@ export class NextTokens {
     this.el.hidden = !next.length;
     const both = without ? ["○ uncut, ● without ", without] : ["a click takes one"];
     fill(this.title, "What comes next ", h("span", ...both));
+    attributes(this.list, { "data-both": without !== "" });
     const most = max(0.01, ...next.flatMap(({ chances }) => chances));
     fill(this.list, ...next.map((one) => this.#bar(one, most)));
   }
 
   /** @param {NextToken} token @param {number} most */
-  #bar({ id, text, chances }, most) {
+  #bar({ id, text, chances, ends }, most) {
     const shares = chances.map((chance) => chance.toFixed(2));
     const bar = (/** @type {number} */ chance, /** @type {number} */ i) =>
       h("span", {
         class: i === chances.length - 1 ? "bar" : "bar before",
         style: { width: `${(100 * chance) / most}%` },
       });
+    const title = ends ? "the text would end here" : "go on with this token";
     const button = h(
       "button",
-      { title: `go on with this token: ${shares.join(" → ")}`, onclick: () => this.take(id) },
-      h("b", visible(text)),
+      { title, disabled: ends, onclick: () => this.take(id) },
+      h("b", ends ? "the end" : visible(text)),
       h("span.num", shares.join(" → ")),
       h("span.bars-of", { "aria-hidden": true }, ...chances.map(bar)),
     );

@@ -12,6 +12,8 @@ const NEWEST = 6; // pixels of the newest row
 const LABEL = 16;
 const GAP = 12;
 const LARGEST = 132; // pixels of a map
+const LEAST_SIZE = 48;
+const DOWN = NEWEST + LABEL + 6; // pixels from a map to the next one below
 
 /** A canvas with all heads. */
 export class WritingBoard {
@@ -30,16 +32,17 @@ export class WritingBoard {
   /**
    * Begin with the rows that are there.
    * @param {number[]} heads of each layer @param {number} longest tokens that there may be
-   * @param {Theme} theme @param {string} ink of labels
+   * @param {{theme: Theme, ink: string, height: number}} look ink: of labels; height: pixels that it should fit in
    * @param {(layer: number, head: number) => Float32Array} triangle the rows of a head, one after another
    */
-  begin(heads, longest, theme, ink, triangle) {
+  begin(heads, longest, { theme, ink, height }, triangle) {
     this.el.hidden = false;
     const width = this.el.clientWidth || 900;
     this.across = max(...heads);
     // a layer is a row of heads; where they would be too small to see, it goes on below
     while (this.across > 4 && width / this.across < 40) this.across = ceil(this.across / 2);
-    this.size = floor(min(LARGEST, width / this.across - GAP));
+    const layers = heads.reduce((sum, count) => sum + ceil(count / this.across), 0);
+    this.size = floor(min(LARGEST, width / this.across - GAP, max(LEAST_SIZE, height / layers - DOWN)));
     this.colors = Array.from({ length: SHADES + 1 }, (_, i) => css(weightColor(i / SHADES, theme)));
     Object.assign(this, { heads, longest });
     const places = this.#places();
@@ -71,12 +74,12 @@ export class WritingBoard {
     let top = LABEL;
     return this.heads.flatMap((count, layer) => {
       const start = top;
-      top += ceil(count / this.across) * (this.size + NEWEST + LABEL + 6);
+      top += ceil(count / this.across) * (this.size + DOWN);
       return Array.from({ length: count }, (_, head) => ({
         layer,
         head,
         x: (head % this.across) * (this.size + GAP),
-        y: start + floor(head / this.across) * (this.size + NEWEST + LABEL + 6),
+        y: start + floor(head / this.across) * (this.size + DOWN),
       }));
     });
   }

@@ -14,7 +14,8 @@ import { likely, sample } from "./next-token.js";
 /**
  * ids: the tokens that a text was written with, where they are known; cut: what to leave out, in a second reading.
  * @typedef {{text: string, ids?: number[] | null, titles: string[], cut?: Cut | null}} LiveQuestion
- * @typedef {{ids: number[], text: string, reports: Report[], blocks: Map<string, Uint8Array>, next: NextToken[]}} LiveAnswer
+ * @typedef {{ids: number[], text: string, reports: Report[], blocks: Map<string, Uint8Array>, next: NextToken[]}}
+ *   LiveAnswer
  * @typedef {{ids: number[], cut?: Cut | null, temperature: number, count: number}} WriteQuestion
  * @typedef {{id: number, text: string, rows: Float32Array}} Written a token, the text so far, and the newest row of
  *   every head, one after the other
@@ -56,6 +57,7 @@ export class LiveReader {
     const next = likely(
       readings.map((one) => one.logits),
       this.tokenizer,
+      this.model.plan.ends,
     );
     const shown = written ? this.tokenizer.decode(ids) : text;
     const answer = /** @type {LiveAnswer} */ ({ ids, text: shown, reports: [], blocks: new Map(), next });

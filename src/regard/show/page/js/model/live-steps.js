@@ -47,7 +47,10 @@ export function stepsOf(reading, key) {
   return new Map([...reading.tensors].map(([name, rows]) => [`${key}.${name}`, planes(rows)]));
 }
 
-/** float32 as js/data/step-tensors.js reads it: first all upper bytes, then all that follow. @param {Float32Array[]} rows */
+/**
+ * float32 as js/data/step-tensors.js reads it: first all upper bytes, then all that follow.
+ * @param {Float32Array[]} rows
+ */
 function planes(rows) {
   const count = rows.reduce((sum, row) => sum + row.length, 0);
   const bytes = new Uint8Array(4 * count);

@@ -2,16 +2,18 @@
 
 /** @import { Tokenizer } from "./tokenizer.js" */
 /**
- * @typedef {{id: number, text: string, chances: number[]}} NextToken chances: its probability in each reading
+ * @typedef {{id: number, text: string, chances: number[], ends: boolean}} NextToken chances: its probability in each
+ *   reading; ends: it ends the text
  */
 
 const LIKELY = 10; // next tokens that are named
 
 /**
  * The most likely next tokens: those with the largest probability in any of some readings, largest first.
- * @param {Float32Array[]} logits of each reading @param {Tokenizer} tokenizer @returns {NextToken[]}
+ * @param {Float32Array[]} logits of each reading @param {Tokenizer} tokenizer @param {number[]} ends
+ * @returns {NextToken[]}
  */
-export function likely(logits, tokenizer) {
+export function likely(logits, tokenizer, ends) {
   const chances = logits.map((one) => softmax(one, 1));
   if (chances.some((one) => Number.isNaN(one[0])))
     throw new Error("The model gives numbers that are none (NaN): its weights are damaged.");
@@ -26,7 +28,12 @@ export function likely(logits, tokenizer) {
     best.splice(at, 0, { id, most });
     best.length = Math.min(best.length, LIKELY);
   }
-  return best.map(({ id }) => ({ id, text: tokenizer.decode([id]), chances: chances.map((one) => one[id]) }));
+  return best.map(({ id }) => ({
+    id,
+    text: tokenizer.decode([id]),
+    chances: chances.map((one) => one[id]),
+    ends: ends.includes(id),
+  }));
 }
 
 /**

@@ -58,7 +58,6 @@ export class LivePage {
     this.cutting = new CutBoard({
       toggle: (cut) => this.cut(toggled(this.place.cuts, cut)),
       clear: () => this.cut([]),
-      open: () => this.#drawHeads(),
     });
     this.tour = new Tour(this);
     this.box = /** @type {HTMLTextAreaElement} */ (
@@ -80,9 +79,12 @@ export class LivePage {
     return h(
       "section.regard.live",
       { "aria-label": "your text" },
-      h("div.own", this.box, this.said),
-      next.el,
-      h("div.live-tools", writer.el, h("span.cutting", cutting.opens, cutting.list), examples, tour.again),
+      h(
+        "div.asks",
+        h("div.own", this.box, this.said),
+        next.el,
+        h("div.live-tools", writer.el, cutting.opens, cutting.list, examples, tour.again),
+      ),
       cutting.heads,
       tour.el,
       board.el,
@@ -154,7 +156,8 @@ export class LivePage {
     const ids = [...report.ids];
     const { cuts } = this.place;
     this.#busy(true);
-    this.board.begin(this.heads, ids.length + count, app.theme, app.color("--ink3"), (layer, head) => {
+    const look = { theme: app.theme, ink: app.color("--ink3"), height: innerHeight - this.bar.offsetHeight - 40 };
+    this.board.begin(this.heads, ids.length + count, look, (layer, head) => {
       const bytes = report.blocks.get(`weights.${cuts.length ? 1 : 0}.${layer}.${head}`) ?? new Uint8Array();
       return new Float32Array(bytes.buffer, bytes.byteOffset, bytes.byteLength / 4);
     });
@@ -264,7 +267,7 @@ export class LivePage {
       if (changed.has("theme")) this.#paint(app.theme);
       if (changed.has("pinned") || changed.has("focus")) this.#offer(names);
     });
-    if (!cutting.heads.hidden) this.#drawHeads();
+    this.#drawHeads();
   }
 
   /** The pinned word is where a new branch may begin. @param {Names} names */
@@ -297,7 +300,7 @@ export class LivePage {
   /** @param {import("../draw/color.js").Theme} theme */
   #paint(theme) {
     for (const el of [this.bar, this.root, document.documentElement]) el.dataset.theme = theme;
-    if (!this.cutting.heads.hidden) this.#drawHeads();
+    this.#drawHeads();
   }
 
   /** The model cannot be used: the file is damaged, or the browser too old. @param {unknown} error */
