@@ -9,10 +9,9 @@ import pytest
 from safetensors.torch import load
 
 import regard
-from regard.commands.live_page import live_page
 from regard.heads.measure.registry import AVERAGED
 from regard.heads.report.roles import ROLES
-from regard.show.page.live import describe_measures
+from regard.show.page.live import describe_measures, live_page
 
 SMALL = regard.GPTConfig(vocab_size=300, context_length=17, num_layers=2, d_model=12, num_heads=3)
 

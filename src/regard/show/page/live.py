@@ -138,13 +138,18 @@ def live_page(model: GPT, name: str, text: str | None = None, longest: int = LON
     """The page of a model. text: what it begins with. [default: the first example] longest: tokens read at most."""
     if model.tokenizer is None:
         raise ValueError("a page that runs a model needs its tokenizer; set model.tokenizer, a regard.Tokenizer")
+    check_size(model, name)
+    plan, weights = portable(model)
+    steps, tables = describe_layers(model), portable_tokenizer(model.tokenizer)
+    first = next(iter(EXAMPLES.values()))
+    return LivePage(plan, weights, tables, steps, name, first if text is None else text, EXAMPLES, longest)
+
+
+def check_size(model: GPT, name: str) -> None:
+    """Refuse a model that is too large for a page."""
     size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
     if size > LARGEST:
         raise ValueError(
             f"{name} has {size / 2**20:,.0f} MiB of weights, and a page that runs its model holds at most "
             f"{LARGEST >> 20} MiB; a page of one text shows models of any size"
         )
-    plan, weights = portable(model)
-    steps, tables = describe_layers(model), portable_tokenizer(model.tokenizer)
-    first = next(iter(EXAMPLES.values()))
-    return LivePage(plan, weights, tables, steps, name, first if text is None else text, EXAMPLES, longest)

@@ -40,7 +40,7 @@ export class NextTokens {
       "button",
       { title, disabled: ends, onclick: () => this.take(id) },
       h("b", ends ? "the end" : visible(text)),
-      h("span.num", shares.join(" → ")),
+      h("span.num", shares.join("→")),
       h("span.bars-of", { "aria-hidden": true }, ...chances.map(bar)),
     );
     return h("li", button);

@@ -5,11 +5,13 @@ import { attributes, fill, h } from "../draw/dom.js";
 
 /** @import { LivePage } from "../shell/live-page.js" */
 /**
- * go: what the stop shows; do: what a button of it does.
- * @typedef {{title: string, text: string, go: (page: LivePage) => void, do?: [string, (page: LivePage) => void]}} Stop
+ * go: what the stop shows; isAbove: it is about the bar at the top; do: what a button of it does.
+ * @typedef {{title: string, text: string, go: (page: LivePage) => void, isAbove?: boolean, do?: [string, (page:
+ *   LivePage) => void]}} Stop
  */
 
 const SEEN = "regard.tour";
+const NARROW = 860; // pixels of a window
 
 /** The head that copies, by the statistic; the first head where none does. @param {LivePage} page */
 function copying(page) {
@@ -93,6 +95,7 @@ export const STOPS = [
       page.box.focus();
       page.box.select();
     },
+    isAbove: true,
   },
   {
     title: "The steps, with numbers",
@@ -146,6 +149,10 @@ export class Tour {
     this.el.hidden = false;
     remember();
     await stop.go(this.page);
+    // on a phone, what is spoken of is below
+    const { page } = this;
+    const to = stop.isAbove ? page.bar : page.root;
+    if (innerWidth < NARROW) to.scrollIntoView({ block: "start" });
   }
 
   end() {

@@ -8,9 +8,9 @@ import { toHash } from "./state.js";
 
 /** @import { Question } from "../data/server.js" */
 /**
- * What the source says of itself: the models, the text to begin with, the characters that it reads at most, and whether
- * it cuts heads.
- * @typedef {{models: string[], text: string, longest: number, cuts?: boolean}} Settings
+ * What the source says of itself: the models, the text to begin with, the characters that it reads at most, whether
+ * it cuts heads, and the models that it gives as a page that runs them itself.
+ * @typedef {{models: string[], text: string, longest: number, cuts?: boolean, live?: string[]}} Settings
  */
 
 const LONGEST_ADDRESS = 2000; // characters of a question in the page's address; longer texts are not kept in it
@@ -64,9 +64,11 @@ class ServedPage {
       h("select", { "aria-label": "model" }, ...settings.models.map((name) => h("option", { text: name, value: name })))
     );
     this.models.hidden = settings.models.length < 2;
+    this.file = h("a", { download: "live.html", title: "one file that runs the model, without a server" }, "as a file");
+    this.file.hidden = true;
     this.button = h("button", { text: "see", title: "Enter; Shift+Enter begins a new line" });
     this.said = h("p", { role: "alert" });
-    this.form = h("form", { class: "own" }, this.box, this.models, this.button, this.said);
+    this.form = h("form", { class: "own" }, this.box, this.models, this.button, this.file, this.said);
     this.form.addEventListener("submit", (event) => {
       event.preventDefault();
       this.#submit();
@@ -134,6 +136,9 @@ class ServedPage {
     }
     this.question = question;
     this.models.value = question.model;
+    const { live = [] } = this.settings;
+    attributes(this.file, { hidden: !live.includes(question.model) });
+    attributes(this.file, { href: `live.html?${new URLSearchParams({ model: question.model })}` });
     this.box.value = question.text === this.settings.text ? "" : question.text;
     this.app?.destroy();
     const { id } = this;
