@@ -26,7 +26,7 @@ _PAGE = """<!doctype html>
 <style>{style}</style>
 </head>
 <body class="regard-page">
-<div id="regard"></div>
+<div id="regard">{first}</div>
 <script type="application/json" id="regard-document">{document}</script>
 {blocks}
 <script type="text/plain" id="regard-script">{packed}</script>
@@ -51,6 +51,10 @@ _START = (
 )
 
 
+# Of a large file: what is there until its script runs, and stays where it never does.
+_LOADING = "<p>The page is loading. If this stays, the file is incomplete, or the browser runs no scripts.</p>"
+
+
 def page_html(data: PageData) -> str:
     """The page as one HTML document."""
     title = " and ".join(dict.fromkeys(report["title"] for report in data.document["reports"]))
@@ -66,7 +70,7 @@ def live_html(title: str, document: object, blocks: Mapping[str, bytes]) -> str:
     """A page that runs a model: its worker and WebAssembly are made of its own blocks."""
     last, policy = "regardPage.startLive();", "; worker-src blob:"
     allowed, style = " 'wasm-unsafe-eval'", read_asset("live.css")
-    return _filled(title, document, last, blocks, policy, allowed, style)
+    return _filled(title, document, last, blocks, policy, allowed, style, _LOADING)
 
 
 def _filled(
@@ -77,6 +81,7 @@ def _filled(
     policy: str = "",
     allowed: str = "",
     style: str = "",
+    first: str = "",
 ) -> str:
     text = script(last)
     return _PAGE.format(
@@ -88,6 +93,7 @@ def _filled(
             f'<script type="text/plain" id="block-{key}">{base64.b64encode(content).decode()}</script>'
             for key, content in blocks.items()
         ),
+        first=first,
         packed=packed(text),
         start=_START,
     )

@@ -66,6 +66,7 @@ export class LivePage {
     this.said = h("p", { role: "alert" });
     this.bar = this.#build();
     root.before(this.bar);
+    root.replaceChildren(); // what a file says until its script runs
     root.classList.add("regard");
     this.#paint(preferredTheme());
     this.#listen();
