@@ -28,6 +28,7 @@ const ANSWERS = {
   /** @param {any} data */
   async model({ plan, weights, tokenizer, measures, longest, steps, wasm }) {
     const model = new Model(plan, weights, wasm ? await wasmLinear(product) : null);
+    weights.buffer.transfer?.(0); // they are in the model's memory now; do not wait for the garbage collector
     reader = new LiveReader(model, new Tokenizer(tokenizer), measures, longest, steps);
     return { ready: true };
   },
