@@ -13,6 +13,7 @@ const LABEL = 16;
 const GAP = 12;
 const LARGEST = 132; // pixels of a map
 const LEAST_SIZE = 48;
+const WIDEST_STEP = 1.7; // from a map to the next one, in sizes of a map
 const DOWN = NEWEST + LABEL + 6; // pixels from a map to the next one below
 
 /** A canvas with all heads. */
@@ -24,6 +25,7 @@ export class WritingBoard {
     this.heads = /** @type {number[]} */ ([]);
     this.longest = 1;
     this.size = 0;
+    this.step = 0; // from a map to the next one in its row
     this.across = 1;
     /** @type {string[]} */
     this.colors = [];
@@ -43,6 +45,7 @@ export class WritingBoard {
     while (this.across > 4 && width / this.across < 40) this.across = ceil(this.across / 2);
     const layers = heads.reduce((sum, count) => sum + ceil(count / this.across), 0);
     this.size = floor(min(LARGEST, width / this.across - GAP, max(LEAST_SIZE, height / layers - DOWN)));
+    this.step = floor(min(width / this.across, this.size * WIDEST_STEP));
     this.colors = Array.from({ length: SHADES + 1 }, (_, i) => css(weightColor(i / SHADES, theme)));
     Object.assign(this, { heads, longest });
     const places = this.#places();
@@ -78,7 +81,7 @@ export class WritingBoard {
       return Array.from({ length: count }, (_, head) => ({
         layer,
         head,
-        x: (head % this.across) * (this.size + GAP),
+        x: (head % this.across) * this.step,
         y: start + floor(head / this.across) * (this.size + DOWN),
       }));
     });
