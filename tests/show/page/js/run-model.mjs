@@ -41,7 +41,11 @@ const answers = {
   read: ({ parts, cut, file }) => {
     const reading = model.read(cut);
     for (const ids of parts) reading.addAll(ids);
-    if (file) writeFileSync(file, Buffer.concat(reading.weights.flat(2).map((row) => new Uint8Array(row.buffer))));
+    if (file)
+      writeFileSync(
+        file,
+        Buffer.concat(reading.weights.flat(2).map((row) => new Uint8Array(row.buffer, row.byteOffset, row.byteLength))),
+      );
     const result = file ? { logits: [...reading.logits] } : described(reading);
     reading.end();
     return result;

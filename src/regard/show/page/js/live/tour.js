@@ -5,12 +5,14 @@ import { attributes, fill, h } from "../draw/dom.js";
 
 /** @import { LivePage } from "../shell/live-page.js" */
 /**
- * go: what the stop shows; isAbove: it is about the bar at the top; do: what a button of it does.
- * @typedef {{title: string, text: string, go: (page: LivePage) => void, isAbove?: boolean, do?: [string, (page:
+ * go: what the stop shows; isAbove: it is about the bar at the top; copies:
+ * it needs a model with a head that copies; do: what a button of it does.
+ * @typedef {{title: string, text: string, go: (page: LivePage) => void, isAbove?: boolean, copies?: boolean, do?: [string, (page:
  *   LivePage) => void]}} Stop
  */
 
 const SEEN = "regard.tour";
+const [COPIES, BEFORE] = [0.4, 0.5]; // weights from which one head copies, and an earlier one looks at what is before
 const NARROW = 860; // pixels of a window
 
 /** The head that copies, by the statistic; the first head where none does. @param {LivePage} page */
@@ -22,7 +24,8 @@ function copying(page) {
   const best = all.reduce((most, one) => (one.copies > most.copies ? one : most), all[0]);
   const earlier = all.filter(({ layer }) => layer < best.layer);
   const feeds = earlier.reduce((most, one) => (one.before > most.before ? one : most), earlier[0] ?? best);
-  return { best, feeds: `${feeds.layer}.${feeds.head}` };
+  const found = { copies: best.copies, before: feeds === best ? -1 : feeds.before };
+  return { best, feeds: `${feeds.layer}.${feeds.head}`, found };
 }
 
 /** @param {LivePage} page @param {Partial<import("../shell/state.js").State>} state */
@@ -36,9 +39,9 @@ function showCopying(page, view) {
   show(page, { view, layer, head });
 }
 
-/** Back to the text of the beginning, if another one is shown. @param {LivePage} page */
+/** To the text that is said twice, if another one is shown. @param {LivePage} page */
 async function atHome(page) {
-  const { text } = page.settings;
+  const [[, text]] = page.settings.examples;
   if (page.place.text !== text || page.place.cuts.length) await page.see({ text, cuts: [] }, "push");
 }
 
@@ -66,6 +69,7 @@ export const STOPS = [
   },
   {
     title: "The sentence is said twice",
+    copies: true,
     text:
       "This head has noticed. In the second half each word looks at what came after it the first time: the dark " +
       "diagonal. So it can say what comes next. That is called induction.",
@@ -76,6 +80,7 @@ export const STOPS = [
   },
   {
     title: "Cut it",
+    copies: true,
     text:
       "How can a word find what came after it? An earlier head has told every token what stands before it. " +
       "Switch that head off, and see the other lose its way.",
@@ -112,10 +117,11 @@ export class Tour {
   constructor(page) {
     this.page = page;
     this.at = 0;
+    this.stops = STOPS;
     this.title = h("h2");
     this.text = h("p");
     this.act = h("button.act");
-    this.act.addEventListener("click", () => STOPS[this.at].do?.[1](page));
+    this.act.addEventListener("click", () => this.stops[this.at].do?.[1](page));
     this.back = h("button", { onclick: () => this.go(this.at - 1) }, "back");
     this.next = h("button.act", { onclick: () => this.go(this.at + 1) });
     this.skip = h("button", { onclick: () => this.end() }, "skip");
@@ -138,13 +144,20 @@ export class Tour {
 
   /** @param {number} at */
   async go(at) {
-    const stop = STOPS[at];
+    if (at === 0) {
+      await atHome(this.page);
+      const { copies, before } = copying(this.page).found;
+      const isFound = copies >= COPIES && before >= BEFORE;
+      this.stops = STOPS.filter((one) => isFound || !one.copies);
+    }
+    const { stops } = this;
+    const stop = stops[at];
     if (!stop) return this.end();
     this.at = at;
-    fill(this.title, h("span.num", `${at + 1} of ${STOPS.length} `), stop.title);
+    fill(this.title, h("span.num", `${at + 1} of ${stops.length} `), stop.title);
     attributes(this.text, { text: stop.text });
     attributes(this.act, { text: stop.do?.[0] ?? "", hidden: !stop.do });
-    attributes(this.next, { text: at + 1 < STOPS.length ? "next" : "done" });
+    attributes(this.next, { text: at + 1 < stops.length ? "next" : "done" });
     this.back.hidden = at === 0;
     this.el.hidden = false;
     remember();

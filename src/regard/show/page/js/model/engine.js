@@ -286,11 +286,13 @@ export class Reading {
       for (const [ofLayer, ofHead, query, key] of this.cut.edges ?? [])
         if (ofLayer === layer && ofHead === head && query >= start && query < S && key <= query)
           f[scores + (query - start) * S + key] = Number.NEGATIVE_INFINITY;
-      for (let t = 0; t < T; t++) {
+      const kept = new Float32Array((T * (start + 1 + S)) / 2); // one buffer for all new rows of a head
+      for (let t = 0, at = 0; t < T; t++) {
         const end = start + t + 1;
         const first = window === null ? 0 : Math.max(0, end - window);
         softmax(f, scores + t * S, S, first, end, scale);
-        this.weights[layer][head].push(f.slice(scores + t * S, scores + t * S + end));
+        kept.set(f.subarray(scores + t * S, scores + t * S + end), at);
+        this.weights[layer][head].push(kept.subarray(at, (at += end)));
       }
       linear(scores, S, values + group * D * C, C, -1, out + head * D, H * D, T, S, D);
       if (cutHeads.has(head))

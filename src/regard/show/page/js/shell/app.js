@@ -226,6 +226,10 @@ export class App {
     this.player.stop();
     this.observer.disconnect();
     this.aborter.abort();
+    // Pixels are given back now, not when garbage is collected: a live page makes an app for every keystroke.
+    const drawn = [this.root, ...Object.values(this.views).map(({ el }) => el)];
+    const canvases = drawn.flatMap((el) => [...el.querySelectorAll("canvas")]);
+    for (const canvas of [...canvases, this.atlas?.image]) if (canvas) canvas.width = 0;
     fill(this.root);
     delete this.root.dataset.ready;
   }

@@ -46,12 +46,16 @@ export class LivePage {
     /** Tokens of texts that were written. @type {Map<string, number[]>} */
     this.written = new Map();
     this.typing = false; // is the newest address that of a typed text? Then the next one takes its place
+    this.isStopped = false; // was writing ended by hand?
     this.request = {};
     this.next = new NextTokens((id) => this.#goTo([...this.ids, id]));
     this.board = new WritingBoard();
     this.writer = new Writer({
       write: (temperature, count) => this.write(temperature, count),
-      stop: () => this.model?.stop(),
+      stop: () => {
+        this.isStopped = true;
+        this.model?.stop();
+      },
       back: () => this.#goTo(this.ids.slice(0, -1)),
       branch: () => this.#goTo(this.ids.slice(0, (this.app?.store.state.focus ?? 0) + 1)),
     });
@@ -156,6 +160,7 @@ export class LivePage {
     if (!model || !report || !app) return;
     const ids = [...report.ids];
     const { cuts } = this.place;
+    this.isStopped = false;
     this.#busy(true);
     const look = { theme: app.theme, ink: app.color("--ink3"), height: innerHeight - this.bar.offsetHeight - 40 };
     this.board.begin(this.heads, ids.length + count, look, (layer, head) => {
@@ -170,12 +175,12 @@ export class LivePage {
       fresh = [];
     };
     try {
-      await model.write({ ids, cut: cutOf(cuts), temperature, count }, (written) => {
+      const ended = await model.write({ ids, cut: cutOf(cuts), temperature, count }, (written) => {
         if (!fresh.length) requestAnimationFrame(draw);
         ids.push(written.id);
         fresh.push(written);
       });
-      await this.#goTo(ids);
+      if (ended || this.isStopped) await this.#goTo(ids); // else something else was asked for meanwhile
     } catch (error) {
       this.#say(sentenceOf(error));
     } finally {
