@@ -13,10 +13,10 @@ COMPILED := $(shell grep -rl mark.compiled tests --include="test_*.py")
 
 .PHONY: demo test slow torture zoo lint types page base bench clean help
 
-demo: $(VENV)/.base ## Set up .venv, draw what heads do with a text, write a page
+demo: $(VENV)/.base ## Set up .venv, draw what heads do with a text, write a page that runs the model
 	@$(BIN)/regard see
-	@$(BIN)/regard page -o page.html
-	@printf '\n  Open page.html in a browser. Next: source $(BIN)/activate, then: regard see "The cat sat on the mat"\n'
+	@$(BIN)/regard page --live -o page.html
+	@printf '\n  Open page.html in a browser and type in it: it runs the model. Next: source $(BIN)/activate, then: regard see "The cat sat on the mat"\n'
 
 test: $(VENV)/.dev ## Set up .venv and run all tests but the slow ones
 	REGARD_CHECK_SHAPES=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not compiled and not slow and not zoo"

@@ -25,7 +25,7 @@ def test_options_about_one_text_are_refused():
 
 
 def test_a_model_that_is_too_large_is_refused_with_its_size(tmp_path, monkeypatch):
-    monkeypatch.setattr("regard.commands.live_page.LARGEST", 1 << 20)
+    monkeypatch.setattr("regard.show.page.live.LARGEST", 1 << 20)
     with pytest.raises(ValueError, match="tiny has 23 MiB of weights, and a page that runs its model holds at most 1"):
         page("The cat sat", output=str(tmp_path / "live.html"), live=True)
     assert not list(tmp_path.iterdir())

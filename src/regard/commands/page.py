@@ -69,7 +69,7 @@ def page(
         refuse(chosen | about_page, "a page with --live shows what is typed in it", "leave it out")
         from regard.commands.live_page import write_live_page
 
-        write_live_page(output, model, read_text(text), max_tokens)
+        write_live_page(output, model, None if text is None else read_text(text), max_tokens)
         announce(output, opens)
         return
     (opened,) = open_texts([model], [read_text(text)], max_tokens, device, steps and f"--steps {steps}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -47,7 +48,9 @@ def serve(
         def answer(name: str, text: str, cut: tuple[int, int] | None = None) -> PageData:
             return page_of(name, readers[name], text, max_tokens, cut)
 
-        app = create_app(answer, names, REPEATED, cuts=True, host=host, limits=limits)
+        live = {name: partial(live_html_of, name, reader, max_tokens) for name, reader in readers.items()}
+        offered = {name: write for name, write in live.items() if runs_in_a_page(readers[name])}
+        app = create_app(answer, names, REPEATED, cuts=True, live=offered, host=host, limits=limits)
         print(f"\n  {' · '.join(names)}\n  {address(listening)}")
         if not is_loopback(host):
             print(f"  Every computer that can reach {host} can use it; there is no password.")
@@ -61,6 +64,34 @@ def serve(
         finally:
             if app.state.turns.running:  # torch computes in a thread, which only the end of the process stops
                 leave()
+
+
+def runs_in_a_page(reader: Reader) -> bool:
+    """Can a page run this model itself? Then it is offered as a download."""
+    from regard.gpt.model import GPT
+    from regard.gpt.tokenizer.portable import portable_tokenizer
+    from regard.show.page.live import check_size
+
+    model = reader("a", None).model
+    if not isinstance(model, GPT) or model.tokenizer is None:
+        return False
+    try:
+        check_size(model, "")
+        portable_tokenizer(model.tokenizer)
+    except ValueError:
+        return False
+    return True
+
+
+def live_html_of(name: str, reader: Reader, max_tokens: int) -> str:
+    """The page that runs a model, of those that can."""
+    from regard.commands.shared.texts import model_titles
+    from regard.gpt.model import GPT
+    from regard.show.page.live import live_page
+
+    model = reader("a", None).model
+    assert isinstance(model, GPT)
+    return live_page(model, model_titles([name])[0], longest=max_tokens).html()
 
 
 # What the page says of a layer without steps.

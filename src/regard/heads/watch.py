@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from regard.heads.inputs.pieces import TextReader, WordReader, reader_of
 from regard.heads.inputs.user_texts import Given
 from regard.heads.intercept.intercept import intercept
-from regard.heads.report.report import Seen, load_seen
+from regard.heads.report.report import Seen, load_seen, remember_model
 from regard.support.super_init import missing_init_explained
 
 __all__ = ["Seen", "load_seen", "watch"]
@@ -77,6 +77,7 @@ def watch(
     with missing_init_explained():
         ids, reader = _read_tokens(model, tokenizer, tokens)
         seen = Seen(collect=collect, keep=keep, reader=reader)
+        remember_model(seen, model)
         with intercept(model, seen.add, tokens=ids, padding=padding, contexts=values, dropped=seen.drop):
             yield seen
             seen.measure()

@@ -1,57 +1,22 @@
 """The engine and the tokenizer of the page, run by Node.js, compute what Python computes."""
 
 import json
-import shutil
-import subprocess
 import unicodedata
-from pathlib import Path
 
 import pytest
 import torch
+from node import LLAMA, TEXT, Node, assert_same, needs_node, random_model, truth
 
 import regard
+from regard.gpt.activations import ACTIVATIONS
 from regard.gpt.portable import portable
 from regard.gpt.tokenizer.portable import portable_tokenizer
 from regard.heads.inputs.pieces import TokenReader
-from regard.show.page.live import describe_measures
+from regard.show.page.live import describe_layers, describe_measures
 from regard.show.page.payload import describe_sequence
+from regard.traces.trace import trace_layer
 
-pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
-WITHIN = 1e-5
-TEXT = "Alice saw the cat, and the cat saw Alice. “Off with his head!” about once in a minute."
-SMALL = {"vocab_size": 61, "context_length": 97, "num_layers": 2, "d_model": 24, "num_heads": 4}
-LLAMA = {
-    "rotary": regard.Rotary(base=500.0),
-    "norm": "rms",
-    "feed_forward": "swiglu",
-    "bias": False,
-    "qkv_bias": False,
-    "d_ff": 37,
-    "num_kv_heads": 2,
-}
-
-
-class Node:
-    """A process that answers one request after the other; see js/run-model.mjs."""
-
-    def __init__(self):
-        script = Path(__file__).parent / "js" / "run-model.mjs"
-        self.process = subprocess.Popen(
-            ["node", str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
-        )
-
-    def ask(self, do, **request):
-        self.process.stdin.write(json.dumps({"do": do, **request}) + "\n")
-        self.process.stdin.flush()
-        answer = json.loads(self.process.stdout.readline())
-        if "error" in answer:
-            raise ValueError(answer["error"])
-        return answer["result"]
-
-    def load(self, model, directory, wasm):
-        plan, weights = portable(model)
-        (directory / "weights").write_bytes(weights)
-        self.ask("load", plan=plan, weights=str(directory / "weights"), wasm=wasm)
+pytestmark = needs_node
 
 
 @pytest.fixture(scope="module")
@@ -59,32 +24,6 @@ def node():
     node = Node()
     with node.process:  # closes its pipes and waits
         yield node
-
-
-def random_model(**options):
-    torch.manual_seed(3)
-    model = regard.GPT(regard.GPTConfig(**SMALL, **options)).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.3)
-    return model
-
-
-def weights_of(answer):
-    """(layers, H, T, T): what a reading holds, with zeros for keys after their query."""
-    rows = [[[torch.tensor(row, dtype=torch.float32) for row in head] for head in layer] for layer in answer["weights"]]
-    return torch.stack([torch.stack([torch.nn.utils.rnn.pad_sequence(head, True) for head in layer]) for layer in rows])
-
-
-def truth(model, ids, **cut):
-    with torch.no_grad(), regard.cut(model, **cut) if cut else torch.no_grad(), regard.watch(model) as seen:
-        logits = model(torch.tensor([ids]))
-    return torch.stack([layer.weights()[0] for layer in seen]), logits[0, -1]
-
-
-def assert_same(answer, weights, logits):
-    torch.testing.assert_close(weights_of(answer), weights, atol=WITHIN, rtol=0)
-    torch.testing.assert_close(torch.tensor(answer["logits"]), logits, atol=10 * WITHIN, rtol=1e-5)
 
 
 OPTIONS = {
@@ -104,6 +43,40 @@ def test_every_option_of_the_block_gives_the_weights_and_logits_of_python(name, 
     ids = torch.randint(0, 61, (83,)).tolist()
     node.load(model, tmp_path, wasm)
     assert_same(node.ask("read", parts=[ids]), *truth(model, ids))
+
+
+EACH = {
+    "num_kv_heads": [None, 1, 2],
+    "d_ff": [None, 37],
+    "rotary": [None, regard.Rotary(), regard.Rotary(base=500.0, interleaved=True, stretch=regard.Stretch(2.0))],
+    "window": [None, 5],
+    "qk_norm": [False, True],
+    "norm": ["layer", "rms"],
+    "norm_eps": [1e-5, 1e-2],
+    "feed_forward": list(ACTIVATIONS),
+    "qkv_bias": [True, False],
+    "bias": [True, False],
+    "tied": [True, False],
+    "end": [None, (5, 7)],
+}
+
+
+def test_every_option_of_a_config_is_tried():
+    fixed = {"vocab_size", "context_length", "num_layers", "d_model", "num_heads", "dropout"}
+    assert set(EACH) | fixed == set(regard.GPTConfig.__dataclass_fields__)
+
+
+@pytest.mark.parametrize("first", range(0, 48, 8))
+def test_random_mixtures_of_all_options_give_the_weights_and_logits_of_python(first, node, tmp_path):
+    for seed in range(first, first + 8):
+        generator = torch.Generator().manual_seed(seed)
+        options = {
+            name: values[int(torch.randint(len(values), (), generator=generator))] for name, values in EACH.items()
+        }
+        model = random_model(**options)
+        ids = torch.randint(0, 61, (37,), generator=generator).tolist()
+        node.load(model, tmp_path, bool(seed % 2))
+        assert_same(node.ask("read", parts=[ids]), *truth(model, ids))
 
 
 @pytest.mark.parametrize("wasm", [False, True], ids=["plain", "wasm"])
@@ -129,9 +102,11 @@ def test_cut_heads_and_edges_are_those_of_cut(node, tmp_path):
     ids = torch.randint(0, 61, (43,)).tolist()
     node.load(model, tmp_path, True)
     heads = [(0, 3), (1, 0)]
-    assert_same(node.ask("read", parts=[ids], cut={"heads": heads}), *truth(model, ids, heads=heads))
-    edges = [(7, 2), (42, 41), (0, 0)]
-    assert_same(node.ask("read", parts=[ids], cut={"edges": edges}), *truth(model, ids, edges=edges))
+    assert_same(node.ask("read", parts=[ids], cut={"heads": heads}), *truth(model, ids, {"heads": heads}))
+    edges = [(0, 1, 7, 2), (0, 1, 42, 41), (1, 3, 0, 0), (0, 2, 42, 41)]
+    both = {"heads": heads[:1], "edges": edges}
+    each = [{"heads": [(layer, head)], "edges": [edge]} for layer, head, *edge in edges]
+    assert_same(node.ask("read", parts=[ids], cut=both), *truth(model, ids, {"heads": heads[:1]}, *each))
 
 
 LLAMA_3 = "|".join(
@@ -285,3 +260,29 @@ def test_statistics_of_a_window_are_those_of_python(node, tmp_path):
     model = random_model(window=7)
     node.load(model, tmp_path, True)
     assert_measured_alike(node, model, torch.randint(0, 11, (41,)).tolist())
+
+
+STEPS = {"gpt2": {}, "llama": LLAMA, "normed": {"qk_norm": True, "rotary": regard.Rotary(interleaved=True)}}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_every_number_of_every_step_is_that_of_a_trace(name, node, tmp_path):
+    model = random_model(**STEPS[name])
+    ids = torch.randint(0, 61, (17,)).tolist()
+    node.load(model, tmp_path, True)
+    for layer, described in enumerate(describe_layers(model)):
+        trace = trace_layer(model, layer, ids=torch.tensor([ids]))
+        steps = node.ask("steps", ids=ids, layer=layer, steps=described)
+        assert [one["name"] for one in steps] == trace.names
+        for one, expected in zip(steps, trace, strict=True):
+            where = f"{name} {layer} {one['name']}"
+            assert one["shape"] == " × ".join(map(str, expected.shape)), where
+            assert one["operation"] == expected.operation, where
+            numbers = torch.tensor([float(n) for n in one["numbers"]]).view(one["sizes"])
+            torch.testing.assert_close(
+                numbers, expected.value[0], atol=2e-5, rtol=1e-5, msg=lambda m, w=where: f"{w}: {m}"
+            )
+
+
+def test_a_layer_whose_mask_is_another_has_no_steps():
+    assert describe_layers(random_model(window=5)) == [None, None]

@@ -192,3 +192,17 @@ def test_an_id_is_of_model_and_text_and_cannot_be_computed_elsewhere(one, other)
     kept = KeptReports(most=30)
     assert kept.id(*one) == kept.id(*one) != kept.id(*other)
     assert KeptReports(most=30).id(*one) != kept.id(*one)
+
+
+def test_a_model_that_a_page_can_run_is_a_download_written_once(see):
+    written = []
+    app = create_app(see, ["tiny", "other"], "The cat", live={"tiny": lambda: written.append(1) or "<p>live</p>"})
+    with TestClient(app, base_url="http://localhost") as client:
+        assert '"live":["tiny"]' in client.get("/").text
+        for _ in range(2):
+            answer = client.get("/live.html?model=tiny")
+            assert (answer.status_code, answer.text) == (200, "<p>live</p>")
+        assert answer.headers["content-disposition"] == 'attachment; filename="live.html"'
+        refused = client.get("/live.html?model=other")
+        assert (refused.status_code, refused.json()) == (404, {"error": "there is no page of this model to download"})
+    assert written == [1]

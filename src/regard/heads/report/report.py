@@ -7,10 +7,11 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, overload
+from weakref import ReferenceType, WeakKeyDictionary, ref
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.heads.calls.call import WatchedCall, names_in_short
 from regard.heads.inputs.pieces import TextReader
@@ -27,6 +28,25 @@ from regard.support.files import atomically
 from regard.support.tokens import TextTokens
 
 Layers = int | str | Sequence[int | str] | None  # numbers or names
+
+
+_MODELS: WeakKeyDictionary[Seen, ReferenceType[nn.Module]] = WeakKeyDictionary()  # that reports are of
+
+
+def remember_model(seen: Seen, model: nn.Module) -> None:
+    """The model that a report is of, for as long as both are there; it is no part of the report."""
+    _MODELS[seen] = ref(model)
+
+
+def watched_model(seen: Seen) -> nn.Module:
+    """The model that a report is of."""
+    model = _MODELS[seen]() if seen in _MODELS else None
+    if model is None:
+        raise ValueError(
+            "live=True needs the model that was watched, and it is gone, or the report is from a file; "
+            "write the page where the model is, or in a terminal: regard page --live"
+        )
+    return model
 
 
 class Seen(Collection, ShownAsWidget):
@@ -311,12 +331,15 @@ class Seen(Collection, ShownAsWidget):
         """The heads as aligned text, grouped by role, rare ones first; all=True shows every head, `more` says how."""
         return as_text(self, width, all=all, layer=layer, more=more)
 
-    def to_html(self, path: str | Path, title: str = "", effects: Any = None, steps: Any = None) -> None:
+    def to_html(
+        self, path: str | Path, title: str = "", effects: Any = None, steps: Any = None, live: bool = False
+    ) -> None:
         """Write the report as a page: one HTML file with every head, which opens offline.
 
         effects: of regard.effect. steps: of layers of regard, {4: trace}, for the view Steps; of the first text.
+        live: the page holds the model, a regard.GPT, and runs it: text can be typed, heads be cut. It has all steps.
         """
-        page = as_page(self, title, effects=effects, steps=steps)
+        page = as_page(self, title, effects=effects, steps=steps, live=watched_model(self) if live else None)
         with atomically(path) as temporary:
             temporary.write_text(page, encoding="utf-8")
 

@@ -26,7 +26,7 @@ _PAGE = """<!doctype html>
 <style>{style}</style>
 </head>
 <body class="regard-page">
-<div id="regard"></div>
+<div id="regard">{first}</div>
 <script type="application/json" id="regard-document">{document}</script>
 {blocks}
 <script type="text/plain" id="regard-script">{packed}</script>
@@ -51,6 +51,10 @@ _START = (
 )
 
 
+# Of a large file: what is there until its script runs, and stays where it never does.
+_LOADING = "<p>The page is loading. If this stays, the file is incomplete, or the browser runs no scripts.</p>"
+
+
 def page_html(data: PageData) -> str:
     """The page as one HTML document."""
     title = " and ".join(dict.fromkeys(report["title"] for report in data.document["reports"]))
@@ -65,7 +69,8 @@ def served_html(settings: dict[str, object]) -> str:
 def live_html(title: str, document: object, blocks: Mapping[str, bytes]) -> str:
     """A page that runs a model: its worker and WebAssembly are made of its own blocks."""
     last, policy = "regardPage.startLive();", "; worker-src blob:"
-    return _filled(title, document, last, blocks, policy, allowed=" 'wasm-unsafe-eval'")
+    allowed, style = " 'wasm-unsafe-eval'", read_asset("live.css")
+    return _filled(title, document, last, blocks, policy, allowed, style, _LOADING)
 
 
 def _filled(
@@ -75,17 +80,20 @@ def _filled(
     blocks: Mapping[str, bytes] = MappingProxyType({}),
     policy: str = "",
     allowed: str = "",
+    style: str = "",
+    first: str = "",
 ) -> str:
     text = script(last)
     return _PAGE.format(
         policy=_POLICY.format(hashes=f"'{_hash(_START)}' '{_hash(text)}'{allowed}") + policy,
         title=html.escape(title, quote=False),
-        style=read_asset("page.css"),
+        style=read_asset("page.css") + style,
         document=json_in_html(document),
         blocks="\n".join(
             f'<script type="text/plain" id="block-{key}">{base64.b64encode(content).decode()}</script>'
             for key, content in blocks.items()
         ),
+        first=first,
         packed=packed(text),
         start=_START,
     )

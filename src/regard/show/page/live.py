@@ -6,17 +6,27 @@ others by name, and a test compares every value.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
+from regard.attention.layer import MultiHeadAttention
+from regard.gpt.block import Product
+from regard.gpt.model import GPT
+from regard.gpt.portable import portable
+from regard.gpt.tokenizer.portable import portable_tokenizer
 from regard.heads.measure.registry import AVERAGED, BY_NAME
 from regard.heads.report import roles
 from regard.show.page.encode import compress
 from regard.show.page.html import live_html, read_asset
 from regard.show.page.long import LONGEST_EXACT
 from regard.show.page.payload import describe_page
+from regard.show.page.steps import LayerSizes, describe_steps
+from regard.traces.trace import Trace, trace_layers
 
+LARGEST = 100 << 20  # bytes of a model; the browser keeps it as text, unpacked and as float32
 LONGEST_TEXT = 20_000  # characters that the page encodes; more are refused before that
 
 
@@ -44,30 +54,102 @@ def describe_measures() -> dict[str, Any]:
     }
 
 
+# What js/model/engine.js records of a layer; other steps are computed from these, or read in another order.
+_RECORDED = {"x", "queries", "keys", "values", "out"} | {f"{a}{b}" for a in ("normed", "turned") for b in ("", " keys")}
+
+
+def describe_layers(model: GPT) -> list[dict[str, Any] | None]:
+    """The steps of each layer, as a short text has them, without numbers; None where the page cannot compute them.
+
+    js/model/live-steps.js gives them the length of another text: `length` is no other size of the model.
+    """
+    layers = [operation.layer for operation in model.operations() if not isinstance(operation, Product)]
+    sizes = {size for parameter in model.parameters() for size in parameter.shape}
+    sizes |= {n for one in layers for n in (one.num_heads, one.num_kv_heads, one.head_dim)}
+    length = next((n for n in range(11, model.config.context_length) if n not in sizes), None)
+    if length is None:
+        return [None] * len(layers)
+    with torch.no_grad():
+        traces = trace_layers(model, {"ids": torch.arange(length)[None] % model.config.vocab_size}, range(len(layers)))
+    return [_describe_layer(layers[layer], trace, length) for layer, trace in traces.items()]
+
+
+def _describe_layer(attention: MultiHeadAttention, trace: Trace, length: int) -> dict[str, Any] | None:
+    sizes = LayerSizes(attention.num_heads, attention.num_kv_heads, length, length)
+    steps, _ = describe_steps(trace, sizes, 0, "")
+    names: dict[str, str] = {}  # of each block, the first step in it: the others are the same numbers
+    for one in steps:
+        if one["block"] is not None:
+            names.setdefault(one["block"], one["name"])
+    hidden = any(one["made"] and one["made"]["hidden"] for one in steps)
+    if hidden or attention.window is not None or not set(names.values()) <= _RECORDED:
+        return None
+    return {"length": length, "steps": [one | {"block": one["block"] and names[one["block"]]} for one in steps]}
+
+
 @dataclass(frozen=True)
 class LivePage:
     """A page that runs its model: the text it begins with may be changed, heads may be cut.
 
     plan, weights: the model, as regard.gpt.portable has it; tokenizer: its tables, of regard.gpt.tokenizer.portable.
-    name: what the page calls the model. text: what it begins with. longest: tokens that it reads at most.
+    steps: of describe_layers. name: what the page calls the model. text: what it begins with. examples: others worth
+    trying, by what is to be seen. longest: tokens that it reads at most.
     """
 
     plan: Mapping[str, Any]
     weights: bytes
     tokenizer: Mapping[str, Any]
+    steps: Sequence[Mapping[str, Any] | None]
     name: str
     text: str
+    examples: Mapping[str, str]
     longest: int = LONGEST_EXACT
 
     def html(self) -> str:
         """The page as one HTML document, which holds the model."""
-        settings = {"models": [self.name], "text": self.text, "longest": LONGEST_TEXT, "cuts": True}
+        settings = {"models": [self.name], "text": self.text, "longest": LONGEST_TEXT}
+        settings |= {"examples": list(self.examples.items())}
         live = {
             "plan": self.plan,
             "tokenizer": self.tokenizer,
             "measures": describe_measures(),
+            "steps": list(self.steps),
             "longest": min(self.longest, self.plan["context"]),
             "page": describe_page([]),
         }
         blocks = {"worker": compress(read_asset("model.js").encode()), "model": compress(self.weights)}
         return live_html(f"{self.name} · regard", {"settings": settings, "live": live}, blocks)
+
+
+# Five texts worth trying, by what is to be seen in them. The first is the one that a page begins with.
+EXAMPLES = {
+    "said twice": (
+        "Alice was beginning to get very tired of sitting by her sister on the bank,\n"
+        "and Alice was beginning to get very tired of sitting by her sister on the bank.\n"
+    ),
+    "made-up words": "xq zor blim tak, xq zor blim",
+    "a rhyme": "Twinkle, twinkle, little star, how I wonder what you are! Twinkle, twinkle, little",
+    "nothing twice": "The cat sat on the mat because it was tired",
+    "a story": "Once upon a time there was a little girl who lived in a",
+}
+
+
+def live_page(model: GPT, name: str, text: str | None = None, longest: int = LONGEST_EXACT) -> LivePage:
+    """The page of a model. text: what it begins with. [default: the first example] longest: tokens read at most."""
+    if model.tokenizer is None:
+        raise ValueError("a page that runs a model needs its tokenizer; set model.tokenizer, a regard.Tokenizer")
+    check_size(model, name)
+    plan, weights = portable(model)
+    steps, tables = describe_layers(model), portable_tokenizer(model.tokenizer)
+    first = next(iter(EXAMPLES.values()))
+    return LivePage(plan, weights, tables, steps, name, first if text is None else text, EXAMPLES, longest)
+
+
+def check_size(model: GPT, name: str) -> None:
+    """Refuse a model that is too large for a page."""
+    size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+    if size > LARGEST:
+        raise ValueError(
+            f"{name} has {size / 2**20:,.0f} MiB of weights, and a page that runs its model holds at most "
+            f"{LARGEST >> 20} MiB; a page of one text shows models of any size"
+        )

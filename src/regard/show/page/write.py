@@ -5,10 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
+from regard.gpt.model import GPT
 from regard.heads.change.effects import Effects
 from regard.heads.report.report import Seen
 from regard.heads.report.views import Head, SeenLayer, place
 from regard.show.page.html import page_html
+from regard.show.page.live import live_page
 from regard.show.page.payload import WITHOUT_STEPS, Titled, page_data, page_on_demand
 from regard.support.drawing import as_page, as_widget
 from regard.support.extras import how_to_install
@@ -54,9 +58,28 @@ def write_page(path: Path | str, reports: Sequence[Titled], start: Mapping[str, 
 
 @as_page.register
 def _seen_as_page(
-    seen: Seen, title: str = "", effects: Effects | None = None, steps: Mapping[int, Trace] | None = None
+    seen: Seen,
+    title: str = "",
+    effects: Effects | None = None,
+    steps: Mapping[int, Trace] | None = None,
+    live: nn.Module | None = None,
 ) -> str:
+    if live is not None:
+        if effects is not None or steps is not None:
+            raise ValueError("live=True shows what is typed, with all steps; leave effects and steps out")
+        return _live_html(seen, title, live)
     return page_html(page_data(titled_texts(seen, title, steps, effects=effects)))
+
+
+def _live_html(seen: Seen, title: str, model: nn.Module) -> str:
+    if not isinstance(model, GPT):
+        name = type(model).__name__
+        raise ValueError(f"live=True runs a regard.GPT and this is a {name}; load it with regard.GPT.from_pretrained")
+    texts = seen.tokens
+    if texts is None or len(texts) != 1:
+        count = "no tokens are known" if texts is None else f"there are {len(texts)} texts"
+        raise ValueError(f"live=True begins with one text and here {count}; watch the model on one text")
+    return live_page(model, title or "model", "".join(texts[0].pieces)).html()
 
 
 @as_widget.register

@@ -5,6 +5,7 @@ Reports are kept: the last used, up to so many bytes.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import logging
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -37,6 +39,7 @@ def create_app(
     example: str,
     *,
     cuts: bool = False,
+    live: Mapping[str, Callable[[], str]] | None = None,
     host: str = "127.0.0.1",
     limits: Limits | None = None,
 ) -> Starlette:
@@ -46,13 +49,17 @@ def create_app(
     models: the names that see knows; the first is the default.
     example: the text that the page begins with.
     cuts: see also takes a head, (layer, head), and shows the text without it beside the text with it.
+    live: for the models that a page can run itself, what writes that page; it is a download.
     host: what the server listens on; it answers to no other name.
     """
     limits = limits or Limits()
     kept, turns = KeptReports(limits.kept_bytes), Turns(limits)
     runs = SharedRuns(turns, kept.add)
     settings: dict[str, object] = {"models": list(models), "text": example, "longest": limits.characters}
-    page = served_html(settings | ({"cuts": True} if cuts else {})).encode()
+    settings |= ({"cuts": True} if cuts else {}) | ({"live": list(live)} if live else {})
+    page = served_html(settings).encode()
+    written: dict[str, bytes] = {}
+    writing = asyncio.Lock()  # one page at a time
 
     async def start(_: Request) -> Response:
         return HTMLResponse(page)
@@ -71,6 +78,17 @@ def create_app(
         if (known := kept.get(id)) is None:
             known = await run(request, id, (model, text) if cut is None else (model, text, cut))
         return Response(b'{"id":"%s","document":%s}' % (id.encode(), known.document), media_type="application/json")
+
+    async def live_page(request: Request) -> Response:
+        """The page that runs a model without a server, as a file."""
+        name = request.query_params.get("model", models[0])
+        if name not in (live or {}):
+            raise HTTPException(404, "there is no page of this model to download")
+        async with writing:
+            if live and name not in written:
+                written[name] = (await run_in_threadpool(live[name])).encode()
+        file = {"Content-Disposition": 'attachment; filename="live.html"'}
+        return Response(written[name], media_type="text/html", headers=file)
 
     async def run(request: Request, id: str, question: tuple[Any, ...]) -> KeptReport:
         try:
@@ -92,7 +110,8 @@ def create_app(
             raise HTTPException(404, "this block is not in the report")
         return Response(content, media_type="application/gzip")
 
-    routes = [Route("/", start), Route("/api/see", report, methods=["POST"]), Route("/api/block/{id}/{key}", block)]
+    routes = [Route("/", start), Route("/live.html", live_page)]
+    routes += [Route("/api/see", report, methods=["POST"]), Route("/api/block/{id}/{key}", block)]
     app = Starlette(
         routes=routes,
         middleware=[Middleware(Guard, known=known_hosts(host))],

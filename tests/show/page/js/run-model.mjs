@@ -1,8 +1,10 @@
 // Runs the page's engine and tokenizer for the tests in Python: a request in JSON comes in, a result goes out, by line.
 
-import { readFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { createInterface } from "node:readline";
+import { loadSteps } from "../../../../src/regard/show/page/js/data/step-tensors.js";
 import { Model } from "../../../../src/regard/show/page/js/model/engine.js";
+import { describeSteps, stepsOf } from "../../../../src/regard/show/page/js/model/live-steps.js";
 import { sequenceOf } from "../../../../src/regard/show/page/js/model/pieces.js";
 import { rankOf, roleOf } from "../../../../src/regard/show/page/js/model/roles.js";
 import { earlier, meansOf } from "../../../../src/regard/show/page/js/model/statistics.js";
@@ -19,14 +21,32 @@ const described = (reading) => ({
   logits: [...reading.logits],
 });
 
+/** Every number of a step, in the order of its axes. */
+function numbersOf({ values, sizes, strides }) {
+  const count = sizes.reduce((product, size) => product * size, 1);
+  return Array.from({ length: count }, (_, at) => {
+    let [rest, place] = [at, 0];
+    for (let axis = sizes.length - 1; axis >= 0; axis--) {
+      place += (rest % sizes[axis]) * strides[axis];
+      rest = Math.floor(rest / sizes[axis]);
+    }
+    return values[place];
+  });
+}
+
 const answers = {
   load: async ({ plan, weights, wasm }) => {
     model = new Model(plan, new Uint8Array(readFileSync(weights)), wasm ? await wasmLinear(readFileSync(WASM)) : null);
   },
-  read: ({ parts, cut }) => {
+  read: ({ parts, cut, file }) => {
     const reading = model.read(cut);
     for (const ids of parts) reading.addAll(ids);
-    const result = described(reading);
+    if (file)
+      writeFileSync(
+        file,
+        Buffer.concat(reading.weights.flat(2).map((row) => new Uint8Array(row.buffer, row.byteOffset, row.byteLength))),
+      );
+    const result = file ? { logits: [...reading.logits] } : described(reading);
     reading.end();
     return result;
   },
@@ -60,6 +80,16 @@ const answers = {
     });
     reading.end();
     return written;
+  },
+  steps: async ({ ids, layer, steps: { steps, length } }) => {
+    const reading = model.read({}, layer).addAll(ids);
+    const blocks = stepsOf(reading, "steps");
+    const H = model.layers[layer].heads;
+    const loaded = await loadSteps(describeSteps(steps, length, ids.length, "steps"), H, async (key) =>
+      blocks.get(key),
+    );
+    reading.end();
+    return loaded.map((one) => ({ ...one.info, numbers: numbersOf(one).map(String) }));
   },
   tokenizer: ({ tables }) => void (tokenizer = new Tokenizer(tables)),
   sequences: ({ lists }) => lists.map((ids) => sequenceOf(tokenizer, ids)),

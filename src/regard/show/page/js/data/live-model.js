@@ -2,27 +2,29 @@
 
 import { blockOf } from "./page-data.js";
 
-/** @import { Answer, Question, Source } from "./server.js" */
 /** @import { Page, Report } from "./page-data.js" */
+/** @import { Cut } from "../model/engine.js" */
+/** @import { Written } from "../model/live-reader.js" */
+/** @import { NextToken } from "../model/next-token.js" */
 /**
- * @typedef {{plan: object, tokenizer: object, measures: object, longest: number, page: Omit<Page, "reports">}} Live
- *   what regard/show/page/live.py writes: `page` is what reports have in common
+ * @typedef {{plan: object, tokenizer: object, measures: object, steps: object[], longest: number, page: Omit<Page,
+ *   "reports">}} Live what regard/show/page/live.py writes: `page` is what reports have in common
+ * @typedef {{document: Page, ids: number[], text: string, next: NextToken[], blocks: Map<string, Uint8Array>}}
+ *   LiveReport
  */
 
-/** @implements {Source} */
 export class LiveModel {
   /** @param {Worker} worker @param {Live} live */
   constructor(worker, live) {
-    this.isLive = true;
     this.worker = worker;
     this.live = live;
     this.number = 0;
-    /** @type {Map<number, (data: any) => void>} */
+    /** @type {Map<number, {receive: (data: any) => void, stays: boolean}>} stays: not given up for a newer one */
     this.waiting = new Map();
-    /** Of the newest answer. @type {Map<string, Uint8Array>} */
-    this.blocks = new Map();
     worker.onmessage = ({ data }) => this.#receive(data);
-    worker.onerror = (event) => this.#receive({ number: this.number, error: event.message });
+    worker.onerror = (event) => {
+      for (const number of [...this.waiting.keys()]) this.#receive({ number, error: event.message });
+    };
   }
 
   /**
@@ -30,48 +32,82 @@ export class LiveModel {
    * @param {Document} document @param {Live} live @returns {Promise<LiveModel>}
    */
   static async start(document, live) {
-    const source = new TextDecoder().decode(await blockOf(document, "worker"));
+    const [source, weights] = await Promise.all([blockOf(document, "worker"), blockOf(document, "model")]);
     const address = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
     const model = new LiveModel(new Worker(address), live);
-    const { plan, tokenizer, measures, longest } = live;
-    const weights = await blockOf(document, "model");
-    await model.#send({ model: { plan, tokenizer, measures, longest, weights, wasm: true } }, [weights.buffer]);
+    const { plan, tokenizer, measures, longest, steps } = live;
+    const wasm = !new URLSearchParams(location.search).has("plain"); // ?plain: as in a browser without WebAssembly
+    await model.#send({ model: { plan, tokenizer, measures, longest, steps, weights, wasm } }, [weights.buffer]);
     return model;
   }
 
-  /** @param {Question} question @returns {Promise<Answer | null>} */
-  async ask({ text, model, cut }) {
-    const heads = cut ? [cut.split(".").map(Number)] : [];
-    const data = await this.#send({ question: { text, title: model, cut: cut ? { heads } : undefined } });
+  /**
+   * Read a text, and where something is cut also without that.
+   * @param {{text: string, ids?: number[] | null, titles: string[], cut?: Cut | null}} question
+   * @returns {Promise<LiveReport | null>} null: given up for a newer one
+   */
+  async ask(question) {
+    const data = await this.#send({ question });
     if (!data) return null;
-    const { reports, blocks } = data.answer;
-    this.blocks = blocks;
-    const start = cut ? { view: "compare", ...mostChanged(reports) } : {};
-    return { id: String(data.number), document: { ...this.live.page, reports, start } };
+    const { reports, blocks, ids, text, next } = data.answer;
+    const start = reports.length > 1 ? { view: "compare", ...mostChanged(reports) } : {};
+    return { ids, text, next, blocks, document: { ...this.live.page, reports, start } };
   }
 
-  /** @param {string} _ @param {string} key @returns {Promise<Uint8Array>} */
-  async block(_, key) {
-    const block = this.blocks.get(key);
+  /**
+   * Write on, until the text ends, enough is written or another question is asked.
+   * @param {{ids: number[], cut?: Cut | null, temperature: number, count: number}} write
+   * @param {(written: Written) => void} show @returns {Promise<any>}
+   */
+  write(write, show) {
+    return this.#send({ write }, [], (data) => show(data.wrote));
+  }
+
+  /** End what is being read or written. */
+  stop() {
+    return this.#send({ stop: {} });
+  }
+
+  /**
+   * A block of a report; the numbers of steps are computed now.
+   * @param {LiveReport} report @param {string} key @returns {Promise<Uint8Array>}
+   */
+  async block({ blocks }, key) {
+    const steps = /^steps\.(\d+)\.(\d+)\./.exec(key);
+    if (!blocks.has(key) && steps) {
+      const data = await this.#send({ steps: { report: Number(steps[1]), layer: Number(steps[2]) } });
+      for (const [name, block] of data?.blocks ?? []) blocks.set(name, block);
+    }
+    const block = blocks.get(key);
     if (!block) throw new Error(`${key} is not in this report.`);
     return block;
   }
 
-  /** @param {object} message @param {Transferable[]} [transfer] @returns {Promise<any>} null: a newer one was sent */
-  #send(message, transfer = []) {
-    for (const resolve of this.waiting.values()) resolve(null);
-    this.waiting.clear();
+  /**
+   * @param {object} message @param {Transferable[]} [transfer] @param {(data: any) => void} [wrote] of each token
+   * @returns {Promise<any>} null: a newer one was sent
+   */
+  #send(message, transfer = [], wrote) {
+    const stays = "steps" in message;
     const number = ++this.number;
-    this.worker.postMessage({ number, ...message }, transfer);
+    if (!stays) {
+      for (const one of this.waiting.values()) if (!one.stays) one.receive(null);
+    }
     return new Promise((resolve, reject) => {
-      this.waiting.set(number, (data) => (data?.error === undefined ? resolve(data) : reject(new Error(data.error))));
+      const receive = (/** @type {any} */ data) => {
+        if (data?.wrote) return wrote?.(data);
+        this.waiting.delete(number);
+        if (data?.error === undefined) resolve(data);
+        else reject(new Error(data.error));
+      };
+      this.waiting.set(number, { receive, stays });
+      this.worker.postMessage({ number, ...message }, transfer);
     });
   }
 
   /** @param {{number: number, error?: string}} data */
   #receive(data) {
-    this.waiting.get(data.number)?.(data);
-    this.waiting.delete(data.number);
+    this.waiting.get(data.number)?.receive(data);
   }
 }
 

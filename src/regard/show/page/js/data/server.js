@@ -5,15 +5,11 @@ import { gunzip } from "./page-data.js";
 /**
  * A question may name a head to cut, "4.3".
  * @typedef {{text: string, model: string, cut?: string}} Question
- * @typedef {{id: string, document: import("./page-data.js").Page}} Answer id: what the source calls it
- * @typedef {{isLive: boolean, ask: (question: Question) => Promise<Answer | null>, block: (id: string, key: string,
- *   question: Question) => Promise<Uint8Array>}} Source isLive: answers while one types; null: given up for a newer one
+ * @typedef {{id: string, document: import("./page-data.js").Page}} Answer id: what the server calls it
  */
 
-/** @implements {Source} */
 export class Server {
   constructor() {
-    this.isLive = false;
     /** @type {Map<Question, string>} what the server calls the report of a question now */
     this.ids = new Map();
   }

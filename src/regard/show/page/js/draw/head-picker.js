@@ -37,9 +37,13 @@ export function isSquare({ layers }) {
 
 /** All heads, layers down and heads across, one of them chosen. */
 export class HeadPicker {
-  /** @param {(layer: number, head: number) => void} pick */
-  constructor(pick) {
+  /**
+   * @param {(layer: number, head: number) => void} pick a click, and an arrow key
+   * @param {(layer: number, head: number) => void} [act] a click and Enter, where an arrow key only moves
+   */
+  constructor(pick, act) {
     this.pick = pick;
+    this.act = act;
     this.canvas = /** @type {HTMLCanvasElement} */ (h("canvas"));
     this.mark = h("span.picked");
     this.el = h("div.picker", { role: "grid", "aria-label": "heads", tabindex: "0" }, this.canvas, this.mark);
@@ -56,7 +60,7 @@ export class HeadPicker {
       const box = this.el.getBoundingClientRect();
       const head = floor((event.clientX - box.left - this.left) / this.step);
       const layer = floor((event.clientY - box.top) / this.step);
-      if (this.report?.layers[layer]?.heads[head]) pick(layer, head);
+      if (this.report?.layers[layer]?.heads[head]) (act ?? pick)(layer, head);
     });
     this.el.addEventListener("keydown", (event) => this.#key(event));
     /** @type {Report | null} */
@@ -140,6 +144,10 @@ export class HeadPicker {
   #key(event) {
     const report = this.report;
     if (!report || !isPlain(event)) return;
+    if (this.act && (event.key === "Enter" || event.key === " ")) {
+      finish(event);
+      return this.act(this.layer, this.head);
+    }
     const to = moveIn(event.key, this.layer, this.head, report.layers[this.layer].heads.length - 1);
     if (!to || event.key.startsWith("Page")) return;
     finish(event);

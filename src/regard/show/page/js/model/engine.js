@@ -17,8 +17,8 @@ import { readSafetensors } from "./safetensors.js";
  *   rotary: {waves: number[], interleaved: boolean} | null, query_norm: Norm | null, key_norm: Norm | null}} Attend
  * @typedef {{format: number, vocabulary: number, context: number, width: number, ends: number[], tokens: string,
  *   positions: string | null, operations: (Product | Attend)[]}} Plan
- * @typedef {{heads?: [number, number][], edges?: [number, number][]}} Cut heads: [layer, head]; edges: [query, key], in
- *   every head
+ * @typedef {{heads?: [number, number][], edges?: [number, number, number, number][]}} Cut heads: [layer, head]; edges:
+ *   [layer, head, query, key]
  */
 
 const ROWS = 32; // tokens that are read at once: between two of these, a newer request can stop the older one
@@ -98,9 +98,12 @@ export class Model {
     return loaded;
   }
 
-  /** An empty reading. @param {Cut} [cut] @returns {Reading} */
-  read(cut = {}) {
-    return new Reading(this, cut);
+  /**
+   * An empty reading.
+   * @param {Cut} [cut] @param {number} [recorded] the layer whose tensors are kept, by name @returns {Reading}
+   */
+  read(cut = {}, recorded = -1) {
+    return new Reading(this, cut, recorded);
   }
 
   /** Room for the keys and values of every layer. @returns {number[]} */
@@ -111,10 +114,13 @@ export class Model {
 }
 
 export class Reading {
-  /** @param {Model} model @param {Cut} cut */
-  constructor(model, cut) {
+  /** @param {Model} model @param {Cut} cut @param {number} recorded */
+  constructor(model, cut, recorded) {
     this.model = model;
     this.cut = cut;
+    this.recorded = recorded;
+    /** The tensors of the recorded layer, token by token. @type {Map<string, Float32Array[]>} */
+    this.tensors = new Map();
     /** @type {number[]} */
     this.ids = [];
     this.cache = model.takeCache();
@@ -176,6 +182,7 @@ export class Reading {
       }
       const f = memory.floats;
       const isLast = number === model.operations.length - 1;
+      const [isBefore, isAfter] = [1, -1].map((by) => model.operations[number + by]?.kind === "attend");
       let rows = T;
       let [x, width] = before[0] ?? [stream, E];
       if (one.norm) {
@@ -183,6 +190,7 @@ export class Reading {
         [x, width] = [normed, E];
       }
       if (isLast) [x, rows] = [x + (T - 1) * width, 1]; // only what follows the last token is asked for
+      if (isBefore) this.#record(layer, "x", x, width, rows);
       let out = isLast ? model.logits : results[into];
       before = one.weights.map((weight) => {
         const O = weight.shape[0];
@@ -191,12 +199,24 @@ export class Reading {
         return [out - rows * O, O];
       });
       this.#activate(one, x, width, before[0], rows);
+      if (isAfter) this.#record(layer - 1, "out", before[0][0], before[0][1], rows);
       if (one.residual) add(memory.floats, stream, before[0][0], T * E);
       into = 1 - into;
     });
     this.ids.push(...ids);
     const [at] = before[0];
     this.logits = memory.floats.slice(at, at + plan.vocabulary);
+  }
+
+  /**
+   * Keep rows of a tensor of the recorded layer.
+   * @param {number} layer @param {string} name @param {number} x @param {number} width @param {number} rows
+   */
+  #record(layer, name, x, width, rows) {
+    if (layer !== this.recorded) return;
+    const kept = this.tensors.get(name) ?? [];
+    this.tensors.set(name, kept);
+    for (let t = 0; t < rows; t++) kept.push(this.model.memory.floats.slice(x + t * width, x + (t + 1) * width));
   }
 
   /** The vectors of tokens and positions. @param {number[]} ids @param {number} start */
@@ -235,18 +255,19 @@ export class Reading {
     const f = memory.floats;
     const [[q], [k], [v]] = qkv;
     const norms = model.norms[layer];
-    for (let t = 0; t < T; t++) {
-      for (const [x, count, norm] of /** @type {[number, number, any][]} */ ([
-        [q, H, norms.query],
-        [k, shared, norms.key],
-      ])) {
-        for (let head = 0; head < count; head++) {
-          const at = x + (t * count + head) * D;
-          if (norm) normalizeBy(norm, f, at, at);
-          if (rotary) rotate(f, at, rotary.waves, rotary.interleaved, start + t);
-        }
-      }
+    for (const [name, x, count, norm] of /** @type {[string, number, number, any][]} */ ([
+      ["queries", q, H, norms.query],
+      ["keys", k, shared, norms.key],
+    ])) {
+      const suffix = name === "keys" ? " keys" : "";
+      this.#record(layer, name, x, count * D, T);
+      for (let at = x; norm && at < x + T * count * D; at += D) normalizeBy(norm, f, at, at);
+      if (norm) this.#record(layer, `normed${suffix}`, x, count * D, T);
+      for (let row = 0; rotary && row < T * count; row++)
+        rotate(f, x + row * D, rotary.waves, rotary.interleaved, start + Math.floor(row / count));
+      if (rotary) this.#record(layer, `turned${suffix}`, x, count * D, T);
     }
+    this.#record(layer, "values", v, shared * D, T);
     // Keys are rows, values are columns: both are then the rows of w in a product x · wᵀ.
     const [C, S] = [plan.context, start + T];
     const keys = this.cache[layer];
@@ -262,14 +283,16 @@ export class Reading {
     for (let head = 0; head < H; head++) {
       const group = Math.floor((head * shared) / H);
       linear(q + head * D, H * D, keys + group * C * D, D, -1, scores, S, T, D, S);
-      for (const [query, key] of this.cut.edges ?? [])
-        if (query >= start && query < S && key <= query)
+      for (const [ofLayer, ofHead, query, key] of this.cut.edges ?? [])
+        if (ofLayer === layer && ofHead === head && query >= start && query < S && key <= query)
           f[scores + (query - start) * S + key] = Number.NEGATIVE_INFINITY;
-      for (let t = 0; t < T; t++) {
+      const kept = new Float32Array((T * (start + 1 + S)) / 2); // one buffer for all new rows of a head
+      for (let t = 0, at = 0; t < T; t++) {
         const end = start + t + 1;
         const first = window === null ? 0 : Math.max(0, end - window);
         softmax(f, scores + t * S, S, first, end, scale);
-        this.weights[layer][head].push(f.slice(scores + t * S, scores + t * S + end));
+        kept.set(f.subarray(scores + t * S, scores + t * S + end), at);
+        this.weights[layer][head].push(kept.subarray(at, (at += end)));
       }
       linear(scores, S, values + group * D * C, C, -1, out + head * D, H * D, T, S, D);
       if (cutHeads.has(head))

@@ -2,26 +2,40 @@
 // a text has in common with the one before is not read again.
 
 import { describeReading } from "./live-report.js";
+import { stepsOf } from "./live-steps.js";
+import { likely, sample } from "./next-token.js";
 
 /** @import { Cut, Model, Reading } from "./engine.js" */
 /** @import { Tokenizer } from "./tokenizer.js" */
+/** @import { NextToken } from "./next-token.js" */
+/** @import { LayerSteps } from "./live-steps.js" */
 /** @import { Report } from "../data/page-data.js" */
 /** @import { Measures } from "./statistics.js" */
-/** @typedef {{text: string, title: string, cut?: Cut}} LiveQuestion */
-/** @typedef {{reports: Report[], blocks: Map<string, Uint8Array>, next: NextToken[][]}} LiveAnswer */
-/** @typedef {{id: number, text: string, probability: number}} NextToken */
-
-const LIKELY = 10; // next tokens that are named
+/**
+ * ids: the tokens that a text was written with, where they are known; cut: what to leave out, in a second reading.
+ * @typedef {{text: string, ids?: number[] | null, titles: string[], cut?: Cut | null}} LiveQuestion
+ * @typedef {{ids: number[], text: string, reports: Report[], blocks: Map<string, Uint8Array>, next: NextToken[]}}
+ *   LiveAnswer
+ * @typedef {{ids: number[], cut?: Cut | null, temperature: number, count: number}} WriteQuestion
+ * @typedef {{id: number, text: string, rows: Float32Array}} Written a token, the text so far, and the newest row of
+ *   every head, one after the other
+ */
 
 export class LiveReader {
-  /** @param {Model} model @param {Tokenizer} tokenizer @param {Measures} measures @param {number} longest tokens */
-  constructor(model, tokenizer, measures, longest) {
+  /**
+   * @param {Model} model @param {Tokenizer} tokenizer @param {Measures} measures @param {number} longest tokens
+   * @param {LayerSteps[]} steps of each layer, without numbers
+   */
+  constructor(model, tokenizer, measures, longest, steps = []) {
     this.model = model;
     this.tokenizer = tokenizer;
     this.measures = measures;
     this.longest = Math.min(longest, model.plan.context);
+    this.steps = steps;
     /** Of the text before: without a cut, and with one. @type {{cut: string, reading: Reading}[]} */
     this.kept = [];
+    /** The readings of the newest answer. @type {Reading[]} */
+    this.shown = [];
   }
 
   /**
@@ -30,27 +44,65 @@ export class LiveReader {
    * @param {() => Promise<boolean>} mayGoOn lets others run; false: a newer question is waiting
    * @returns {Promise<LiveAnswer | null>} null where it was given up
    */
-  async answer({ text, title, cut }, mayGoOn) {
-    const ids = this.tokenizer.encode(text);
-    if (!ids.length) throw new Error("The text is empty. Type a few words.");
-    if (ids.length > this.longest)
-      throw new Error(`The text has ${ids.length} tokens; at most ${this.longest} are read here. Shorten it.`);
-    const cuts = cut ? [{}, cut] : [{}];
+  async answer({ text, ids: written, titles, cut }, mayGoOn) {
+    const ids = written ?? this.tokenizer.encode(text);
+    this.#check(ids);
     const readings = [];
-    for (const one of cuts) {
+    for (const one of cut ? [{}, cut] : [{}]) {
       const reading = this.#reading(one, ids);
       for (const _ of reading.add(ids.slice(reading.ids.length))) if (!(await mayGoOn())) return null;
       readings.push(reading);
     }
-    const answer = /** @type {LiveAnswer} */ ({ reports: [], blocks: new Map(), next: [] });
+    this.shown = readings;
+    const next = likely(
+      readings.map((one) => one.logits),
+      this.tokenizer,
+      this.model.plan.ends,
+    );
+    const shown = written ? this.tokenizer.decode(ids) : text;
+    const answer = /** @type {LiveAnswer} */ ({ ids, text: shown, reports: [], blocks: new Map(), next });
     readings.forEach((reading, number) => {
-      const name = cut ? (number ? named(cut) : "uncut") : title;
-      const { report, blocks } = describeReading(reading, this.tokenizer, this.measures, name, number);
+      const { report, blocks } = describeReading(reading, this, titles[number] ?? "", number);
       answer.reports.push(report);
       for (const [key, block] of blocks) answer.blocks.set(key, block);
-      answer.next.push(this.#likely(reading.logits));
     });
     return answer;
+  }
+
+  /**
+   * The numbers of a layer's steps, in the newest answer. @param {number} report @param {number} layer
+   * @returns {Map<string, Uint8Array>}
+   */
+  stepsOf(report, layer) {
+    const { cut, ids } = this.shown[report];
+    const reading = this.model.read(cut, layer).addAll(ids);
+    reading.end();
+    return stepsOf(reading, `steps.${report}.${layer}`);
+  }
+
+  /**
+   * Write on, token by token, until the model ends the text.
+   * @param {WriteQuestion} question @returns {Generator<Written>}
+   */
+  *write({ ids, cut, temperature, count }) {
+    const reading = this.#reading(cut ?? {}, ids);
+    reading.addAll(ids.slice(reading.ids.length));
+    for (let n = 0; n < count && reading.ids.length < this.longest; n++) {
+      const id = sample(reading.logits, temperature, Math.random());
+      if (this.model.plan.ends.includes(id)) return;
+      reading.addAll([id]);
+      const newest = reading.weights.flatMap((heads) => heads.map((rows) => rows[rows.length - 1]));
+      const rows = new Float32Array(newest.length * reading.ids.length);
+      newest.forEach((row, i) => rows.set(row, i * reading.ids.length));
+      yield { id, text: this.tokenizer.decode(reading.ids), rows };
+    }
+  }
+
+  /** @param {number[]} ids */
+  #check(ids) {
+    if (!ids.length) throw new Error("The text is empty. Type a few words.");
+    if (ids.length > this.longest)
+      throw new Error(`The text has ${ids.length} tokens; at most ${this.longest} are read here. Shorten it.`);
   }
 
   /** A reading with this cut, of as much of the text as the last one had. @param {Cut} cut @param {number[]} ids */
@@ -68,21 +120,4 @@ export class LiveReader {
     reading.keep(same);
     return reading;
   }
-
-  /** @param {Float32Array} logits @returns {NextToken[]} */
-  #likely(logits) {
-    const most = logits.reduce((a, b) => Math.max(a, b));
-    const sum = logits.reduce((all, one) => all + Math.exp(one - most), 0);
-    const order = Array.from(logits.keys()).sort((a, b) => logits[b] - logits[a]);
-    return order.slice(0, LIKELY).map((id) => {
-      const probability = Math.exp(logits[id] - most) / sum;
-      return { id, text: this.tokenizer.decode([id]), probability };
-    });
-  }
-}
-
-/** What a cut leaves out, in words. @param {Cut} cut */
-function named({ heads = [], edges = [] }) {
-  const parts = [...heads.map(([layer, head]) => `${layer}.${head}`), ...edges.map(([q, k]) => `${q}→${k}`)];
-  return `without ${parts.join(", ")}`;
 }

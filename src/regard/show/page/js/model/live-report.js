@@ -1,12 +1,13 @@
 // A reading as a report: what data/page-data.js reads, made here from live numbers as regard/show/page/payload.py makes
 // it in Python.
 
+import { describeSteps } from "./live-steps.js";
 import { sequenceOf } from "./pieces.js";
 import { rankOf, roleOf } from "./roles.js";
 import { earlier, largestKey, meansOf } from "./statistics.js";
 
 /** @import { Reading } from "./engine.js" */
-/** @import { Tokenizer } from "./tokenizer.js" */
+/** @import { LiveReader } from "./live-reader.js" */
 /** @import { Measures } from "./statistics.js" */
 /** @import { HeadInfo, LayerInfo, Report } from "../data/page-data.js" */
 
@@ -16,11 +17,11 @@ const { floor, max, min, round, sqrt } = Math;
 
 /**
  * The description of a reading, and its blocks by key.
- * @param {Reading} reading @param {Tokenizer} tokenizer @param {Measures} measures @param {string} title
- * @param {number} number of the report in its page
+ * @param {Reading} reading @param {Pick<LiveReader, "tokenizer" | "measures" | "steps">} reader
+ * @param {string} title @param {number} number of the report in its page
  * @returns {{report: Report, blocks: Map<string, Uint8Array>}}
  */
-export function describeReading(reading, tokenizer, measures, title, number) {
+export function describeReading(reading, { tokenizer, measures, steps }, title, number) {
   const { ids, model } = reading;
   const [T, before] = [ids.length, earlier(ids)];
   const isSmall = T <= THUMBNAIL;
@@ -39,7 +40,12 @@ export function describeReading(reading, tokenizer, measures, title, number) {
       if (!isSmall) pictures.push(thumbnail(rows, window));
       return headInfo(measures, means, role);
     });
-    return layerInfo(layer, T, kv_heads, described, measures);
+    const known = steps[layer] ?? null;
+    return {
+      ...layerInfo(layer, T, kv_heads, described, measures),
+      steps: known && describeSteps(known.steps, known.length, T, `steps.${number}.${layer}`),
+      without_steps: known ? "" : "The steps of this layer are not computed here.",
+    };
   });
   blocks.set(`strongest.${number}`, joined(strongest));
   if (!isSmall) blocks.set(`thumbnails.${number}`, joined(pictures));
@@ -85,7 +91,7 @@ function layerInfo(layer, T, kv_heads, heads, measures) {
     exact: {},
     heads,
     steps: null,
-    without_steps: "The steps are not computed here yet. In Python: regard page --steps LAYER",
+    without_steps: "",
   };
 }
 

@@ -39,8 +39,9 @@ export function readSafetensors(file) {
     const first = 8 + length + start;
     if (!READERS[dtype] || end - start !== count * BYTES[dtype] || !(first + end - start <= file.byteLength))
       throw new Error(`The model in this page is damaged: ${name} is not what its header says.`);
-    // A copy, as a view of wider numbers must start at a multiple of their size.
-    const read = (/** @type {Float32Array} */ into) => READERS[dtype](file.slice(first, first + end - start), into);
+    // A copy where it must be: a view of wider numbers starts at a multiple of their size.
+    const cut = (file.byteOffset + first) % BYTES[dtype] ? "slice" : "subarray";
+    const read = (/** @type {Float32Array} */ into) => READERS[dtype](file[cut](first, first + end - start), into);
     tensors.set(name, { shape, count, read });
   }
   return tensors;

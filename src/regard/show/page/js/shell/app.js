@@ -22,6 +22,11 @@ import { fromHash, START, Store, toHash } from "./state.js";
 /** @import { Theme } from "../draw/color.js" */
 /** @import { View } from "../views/list.js" */
 /** @import { State } from "./state.js" */
+/**
+ * Runs the model without a head, "4.3", or without an edge in it, "4.3:25-7": token 25 may not look at token 7. edges:
+ * it can do the latter.
+ * @typedef {{has: (cut: string) => boolean, toggle: (cut: string) => void, edges?: boolean}} Cutter
+ */
 
 /** What the browser's Back undoes. */
 const PLACES = /** @type {const} */ (["view", "report", "other", "against", "layer", "head"]);
@@ -33,9 +38,9 @@ export class App {
    * @param {HTMLElement} root
    * @param {Page} page
    * @param {Transport} transport
-   * @param {{address: boolean, state?: Partial<State>, above?: HTMLElement, cut?: (place: string) => void}} options
+   * @param {{address: boolean, state?: Partial<State>, above?: HTMLElement, cut?: Cutter}} options
    *   address: keep the state in the page's address; above: an element between the header and the question; cut: runs
-   *   the model without a head, "4.3", where a server can
+   *   the model without a head
    */
   constructor(root, page, transport, options) {
     this.root = root;
@@ -221,6 +226,10 @@ export class App {
     this.player.stop();
     this.observer.disconnect();
     this.aborter.abort();
+    // Pixels are given back now, not when garbage is collected: a live page makes an app for every keystroke.
+    const drawn = [this.root, ...Object.values(this.views).map(({ el }) => el)];
+    const canvases = drawn.flatMap((el) => [...el.querySelectorAll("canvas")]);
+    for (const canvas of [...canvases, this.atlas?.image]) if (canvas) canvas.width = 0;
     fill(this.root);
     delete this.root.dataset.ready;
   }

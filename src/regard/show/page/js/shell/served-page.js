@@ -1,17 +1,16 @@
-// The page with a box for a text of one's own. A source answers: a local server, or the model in the file itself.
+// The page with a box for a text of one's own, which a local server reads.
 
-import { LiveModel } from "../data/live-model.js";
 import { Server } from "../data/server.js";
 import { preferredTheme } from "../draw/color.js";
 import { attributes, h } from "../draw/dom.js";
 import { App } from "./app.js";
 import { toHash } from "./state.js";
 
-/** @import { Question, Source } from "../data/server.js" */
+/** @import { Question } from "../data/server.js" */
 /**
- * What the source says of itself: the models, the text to begin with, the characters that it reads at most, and whether
- * it cuts heads.
- * @typedef {{models: string[], text: string, longest: number, cuts?: boolean}} Settings
+ * What the source says of itself: the models, the text to begin with, the characters that it reads at most, whether
+ * it cuts heads, and the models that it gives as a page that runs them itself.
+ * @typedef {{models: string[], text: string, longest: number, cuts?: boolean, live?: string[]}} Settings
  */
 
 const LONGEST_ADDRESS = 2000; // characters of a question in the page's address; longer texts are not kept in it
@@ -48,7 +47,7 @@ export function toSearch({ text, model, cut }, settings) {
 
 /** The page, and the box above it. */
 class ServedPage {
-  /** @param {HTMLElement} root @param {Settings} settings @param {Source} source */
+  /** @param {HTMLElement} root @param {Settings} settings @param {Server} source */
   constructor(root, settings, source) {
     this.root = root;
     this.source = source;
@@ -65,9 +64,11 @@ class ServedPage {
       h("select", { "aria-label": "model" }, ...settings.models.map((name) => h("option", { text: name, value: name })))
     );
     this.models.hidden = settings.models.length < 2;
+    this.file = h("a", { download: "live.html", title: "one file that runs the model, without a server" }, "as a file");
+    this.file.hidden = true;
     this.button = h("button", { text: "see", title: "Enter; Shift+Enter begins a new line" });
     this.said = h("p", { role: "alert" });
-    this.form = h("form", { class: "own" }, this.box, this.models, this.button, this.said);
+    this.form = h("form", { class: "own" }, this.box, this.models, this.button, this.file, this.said);
     this.form.addEventListener("submit", (event) => {
       event.preventDefault();
       this.#submit();
@@ -78,7 +79,6 @@ class ServedPage {
       event.preventDefault();
       this.#submit();
     });
-    if (source.isLive) this.box.addEventListener("input", () => this.#submit(false));
     this.models.addEventListener("change", () => this.#submit());
     addEventListener("popstate", () => {
       const question = fromSearch(location.search, settings);
@@ -91,10 +91,9 @@ class ServedPage {
     this.#see(this.question, false);
   }
 
-  /** @param {boolean} asked */
-  #submit(asked = true) {
+  #submit() {
     const text = this.box.value.trim() ? this.box.value : this.question.text;
-    this.#see({ ...this.question, text, model: this.models.value, ...(asked ? { cut: undefined } : {}) }, asked);
+    this.#see({ text, model: this.models.value }, true);
   }
 
   /**
@@ -109,7 +108,7 @@ class ServedPage {
     try {
       if (question.text.length > this.settings.longest * 2) throw new Error(this.#tooLong(question.text));
       const answer = await this.source.ask(question);
-      if (request !== this.request || !answer) return;
+      if (request !== this.request) return;
       this.#say("");
       this.id = answer.id;
       this.#show(answer.document, question, asked);
@@ -137,15 +136,26 @@ class ServedPage {
     }
     this.question = question;
     this.models.value = question.model;
+    const { live = [] } = this.settings;
+    attributes(this.file, { hidden: !live.includes(question.model) });
+    attributes(this.file, { href: `live.html?${new URLSearchParams({ model: question.model })}` });
     this.box.value = question.text === this.settings.text ? "" : question.text;
     this.app?.destroy();
     const { id } = this;
     this.app = new App(this.root, page, (key) => this.source.block(id, key, question), {
       address: true,
       above: this.form,
-      cut: this.settings.cuts ? (place) => this.#see({ ...this.question, cut: place }, true) : undefined,
+      cut: this.settings.cuts ? this.#cutter(question) : undefined,
     });
     if (focused) this.box.focus({ preventScroll: true });
+  }
+
+  /** One head at a time. @param {Question} question @returns {import("./app.js").Cutter} */
+  #cutter(question) {
+    return {
+      has: (cut) => cut === question.cut,
+      toggle: (cut) => this.#see({ ...question, cut: cut === question.cut ? undefined : cut }, true),
+    };
   }
 
   /**
@@ -163,15 +173,4 @@ class ServedPage {
 export function startServed() {
   const root = /** @type {HTMLElement} */ (document.getElementById("regard"));
   return new ServedPage(root, JSON.parse(document.getElementById("regard-document")?.textContent ?? ""), new Server());
-}
-
-/** Start a page that carries its model. What stops it is said in its place. */
-export async function startLive() {
-  const root = /** @type {HTMLElement} */ (document.getElementById("regard"));
-  try {
-    const { settings, live } = JSON.parse(document.getElementById("regard-document")?.textContent ?? "");
-    return new ServedPage(root, settings, await LiveModel.start(document, live));
-  } catch (error) {
-    root.append(h("p", { role: "alert", text: error instanceof Error ? error.message : String(error) }));
-  }
 }

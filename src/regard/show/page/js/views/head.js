@@ -50,9 +50,11 @@ class HeadView {
     this.map = new WeightMap({
       label: "weights: a row for each word that looks, a column for each word that is looked at",
       point: (row, col) => app.point("query", row, col),
-      pick: (row) => app.pick("query", row),
+      pick: (row, col) => this.#pickCell(row, col),
       leave: () => app.leave(),
     });
+    this.cutEdge = h("p.note");
+    this.cell = { row: -1, col: -1 }; // the one that was clicked
     this.readout = s("text.readout");
     this.map.over.append(this.readout);
     this.picker = new HeadPicker((layer, head) => app.choose(layer, head));
@@ -146,8 +148,29 @@ class HeadView {
     const legend = x < this.legendAt.left && y < this.legendAt.bottom ? this.legendAt.left - 12 : Infinity;
     placeReadout(this.readout, entries, { x, y, right: min(legend, this.room) });
     this.#drawTable();
+    this.#drawEdge();
     const at = other >= 0 ? other : side === "query" && unit >= 0 ? weights.top(unit, 1)[0]?.key : undefined;
     if (this.app.chosen && side === "query" && at !== undefined) this.app.frame.say(this.map.describe(unit, at));
+  }
+
+  /** A click on a cell pins its row; what the cell stands for can be cut. @param {number} row @param {number} col */
+  #pickCell(row, col) {
+    const { app } = this;
+    this.cell = { row, col };
+    if (app.pinned?.side === "query" && app.pinned.unit === row && app.cut?.edges) this.focus();
+    else app.pick("query", row);
+  }
+
+  /** The edge of the cell that was clicked, as long as its row is pinned. */
+  #drawEdge() {
+    const { app, cell } = this;
+    const { rows, cols, cut, pinned } = app;
+    const { layer, head } = app.store.state;
+    const isShown = cut?.edges && !app.store.state.words && pinned?.side === "query" && pinned.unit === cell.row;
+    this.cutEdge.hidden = !isShown;
+    if (!isShown || !cut) return;
+    const edge = `${layer}.${head}:${cell.row}-${cell.col}`;
+    fill(this.cutEdge, cutButton(cut, edge, `${rows.label(cell.row)} → ${cols.label(cell.col)}`), " in this head only");
   }
 
   ask() {
@@ -196,7 +219,8 @@ class HeadView {
       shared > 1 ? h("p.note", capital(sharedText(head - (head % shared), shared))) : null,
       ofLayer.across ? h("p.note", h("span.module", breakable(ofLayer.name)), ": words look at another text.") : null,
       ...(ofLayer.marks ?? []).map((mark) => h("p.note", `* ${mark}`)),
-      cut ? h("p.note", h("button.cut", { onclick: () => cut(place) }, `cut ${place}`), " and see what changes") : null,
+      cut ? h("p.note", cutButton(cut, place, place), cut.has(place) ? "" : " and see what changes") : null,
+      this.cutEdge,
     );
   }
 
@@ -264,6 +288,15 @@ class HeadView {
       ),
     );
   }
+}
+
+/**
+ * Cuts a head or an edge, or puts it back.
+ * @param {import("../shell/app.js").Cutter} cut @param {string} what @param {string} name
+ */
+function cutButton(cut, what, name) {
+  const text = cut.has(what) ? `put ${name} back` : `cut ${name}`;
+  return h("button.cut", { onclick: () => cut.toggle(what) }, text);
 }
 
 /** A module's name, which may be broken at its dots and capitals only. @param {string} name */
