@@ -1,0 +1,210 @@
+"""Atlases as files: one safetensors file, its header a JSON text that says what each tensor is.
+
+Equal atlases make equal files. A file is checked before it is used.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import torch
+from torch import Tensor
+
+from regard.heads.atlas.cells import CELLS
+from regard.heads.atlas.examples import EXCERPT, GROUPS, KEYS, Example, Piece, Samples
+from regard.heads.atlas.result import Atlas, LayerAtlas
+from regard.heads.atlas.sketch import BINS
+from regard.heads.atlas.sums import Sums
+from regard.heads.measure.registry import AVERAGED
+from regard.heads.report import file_checks as checks
+from regard.heads.report.file_checks import Unfit, require, whole_number
+from regard.heads.report.roles import ROLES
+from regard.support.files import write_safetensors
+from regard.support.printable import printable_errors, readable
+from regard.support.tokens import is_part
+from regard.support.untrusted_json import MOST, parse_json
+
+FORMAT, VERSION = "regard.atlas", 1
+_LONGEST = 4096  # characters of a token
+_MOST_LAYERS = 4096
+_LARGEST = 1 << 53  # of a count
+# The table of examples, a row each: its columns, their widths and their types.
+_COLUMNS = {
+    **dict.fromkeys(("layer", "head", "group", "key", "text", "token"), (None, torch.int64)),
+    "strength": (None, torch.float32),
+    "keys": (KEYS, torch.int32),
+    "weights": (KEYS, torch.float32),
+    "places": (EXCERPT, torch.int32),
+    "pieces": (EXCERPT, torch.int32),
+}
+
+
+def save_atlas(path: str | Path, atlas: Atlas) -> None:
+    """Write an atlas to one file, completely or not at all."""
+    tensors = {
+        f"{number}.{name}": tensor
+        for number, layer in enumerate(atlas.layers)
+        for name, tensor in vars(layer.sums).items()
+    }
+    probed = {f"{n}.probed": layer.probed for n, layer in enumerate(atlas.layers) if layer.probed is not None}
+    table, words = _table(atlas.layers)
+    header = {
+        "model": atlas.model,
+        "weights": atlas.weights,
+        "texts": atlas.texts,
+        "tokens": atlas.tokens,
+        "statistics": AVERAGED,
+        "roles": list(ROLES),
+        "layers": [{"name": one.name, "heads": one.heads, "marks": one.marks} for one in atlas.layers],
+        "words": words,
+        "extra": dict(atlas.extra),
+    }
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    metadata = {"format": FORMAT, "version": str(VERSION), "atlas": json.dumps(header)}
+    write_safetensors(path, tensors | probed | table, metadata)
+
+
+@printable_errors()
+def load_atlas(path: str | Path) -> Atlas:
+    """Read an atlas that was saved with atlas.save(path); everything in the file is checked first.
+
+    >>> import regard, tempfile
+    >>> atlas = regard.atlas(regard.GPT.from_pretrained("tiny"), ["The cat sat on the mat."])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     atlas.save(f"{folder}/atlas.safetensors")
+    ...     regard.load_atlas(f"{folder}/atlas.safetensors").tokens == atlas.tokens
+    True
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"{path} is not a file; atlas.save({str(path)!r}) writes one")
+    with checks.file_named(path), safetensors.safe_open(str(path), framework="pt") as file:
+        header = file.metadata() or {}
+        if header.get("format") != FORMAT:
+            raise Unfit("this is a safetensors file but no atlas of regard; atlas.save(path) writes those")
+        if header.get("version") != str(VERSION):
+            version = readable(header.get("version"))
+            raise Unfit(f"the atlas has version {version} and this regard reads {VERSION}; update regard")
+        with checks.damage_refused("the header does not describe an atlas"):
+            return _read(file, parse_json(header["atlas"], MOST + path.stat().st_size // 4))
+
+
+def _read(file: Any, header: Mapping[str, Any]) -> Atlas:
+    same = tuple(header["statistics"]) == AVERAGED and header["roles"] == list(ROLES)
+    require(same, "it has other statistics or roles than this regard; measure it again")
+    require(len(header["layers"]) <= _MOST_LAYERS, f"it has {len(header['layers']):,} layers")
+    require(all(map(checks.short_text, (header["model"], header["weights"]))), "the model's name is no short text")
+    require(isinstance(header["extra"], dict), "extra is no object")
+    layers = []
+    for number, one in enumerate(header["layers"]):
+        heads, marks = whole_number(one["heads"], "heads", checks.MOST_HEADS), tuple(one["marks"])
+        require(
+            heads > 0 and all(map(checks.short_text, (one["name"], *marks))), f"layer {number} has no heads or name"
+        )
+        sums = Sums(**{each.name: _sum(file, number, each.name, heads) for each in fields(Sums)})
+        require(sums.steps.shape[1] == 2 * sums.reach + 1, f"layer {number}: steps and places do not fit")
+        layers.append(LayerAtlas(one["name"], sums, Samples(heads), marks, _probed(file, number, heads)))
+    _read_examples(file, layers, [_piece(*one) for one in header["words"]])
+    texts, tokens = (whole_number(header[name], name, _LARGEST) for name in ("texts", "tokens"))
+    return Atlas(layers, header["model"], header["weights"], texts, tokens, header["extra"])
+
+
+def _sum(file: Any, layer: int, name: str, heads: int) -> Tensor:
+    """One tensor of the sums of a layer."""
+    K, R = len(AVERAGED), len(ROLES)
+    sizes: dict[str, tuple[int, ...]] = {"rows": (K, CELLS, 3), "even": (K, 2), "texts": (K, 3), "bins": (K, BINS)}
+    sizes |= {"jobs": (R,), "text_jobs": (R,)}
+    tensor = _tensor(file, f"{layer}.{name}", (heads, *sizes[name]) if name in sizes else (heads, None))
+    kind = torch.float64 if name in ("rows", "even", "texts") else torch.int64
+    require(tensor.dtype is kind, f"layer {layer}: {name} is {tensor.dtype} and should be {kind}")
+    require(bool(tensor.isfinite().all()), f"layer {layer}: {name} has NaN or infinity")
+    most = 1 << 62 if name in ("steps", "places") else _LARGEST
+    least = -1.0 if kind is torch.float64 else 0  # a mean may be rounded below 0
+    checks.check_range(f"layer {layer}: {name}", tensor, least, most, {})
+    return tensor
+
+
+def _probed(file: Any, layer: int, heads: int) -> Tensor | None:
+    if f"{layer}.probed" not in file.keys():  # noqa: SIM118, it is no dict
+        return None
+    tensor = _tensor(file, f"{layer}.probed", (heads, 3))
+    checks.check_dtype(f"layer {layer}: probed", tensor, "numbers")
+    checks.check_range(f"layer {layer}: probed", tensor, -0.1, 1.1, {})
+    return tensor.double()
+
+
+def _tensor(file: Any, name: str, shape: Sequence[int | None]) -> Tensor:
+    """A tensor of this shape; None is any size."""
+    require(name in file.keys(), f"{name} is missing")  # noqa: SIM118
+    found = tuple(file.get_slice(name).get_shape())
+    fits = len(found) == len(shape) and all(b in (None, a) for a, b in zip(found, shape, strict=True))
+    wanted = ", ".join("any" if one is None else str(one) for one in shape)
+    require(fits, f"{name} is {found} and should be ({wanted})")
+    return file.get_tensor(name)  # type: ignore[no-any-return]
+
+
+def _piece(text: Any, continues: Any, part: Any) -> Piece:
+    is_text = isinstance(text, str) and len(text) <= _LONGEST and isinstance(part, str) and (not part or is_part(part))
+    require(is_text and continues in (0, 1), "words are not tokens")
+    return Piece(text, bool(continues), part)
+
+
+def _table(layers: Sequence[LayerAtlas]) -> tuple[dict[str, Tensor], list[list[Any]]]:
+    """The examples as the columns of a table, and the tokens that its pieces are numbers of, each once."""
+    rows: list[tuple[int, int, int, int, Example]] = []
+    for number, layer in enumerate(layers):
+        for (head, group), kept in sorted(layer.samples.groups.items()):
+            own = sorted(kept, key=lambda one: (one[0], one[1].text, one[1].token))
+            rows += [(number, head, group, key, example) for key, example in own]
+    words = sorted({piece for *_, example in rows for piece in example.pieces.values()})
+    numbers = {piece: number for number, piece in enumerate(words)}
+
+    def padded(values: Sequence[float], size: int, with_: float) -> list[float]:
+        return [*values, *[with_] * (size - len(values))]
+
+    columns: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
+    for layer_number, head, group, key, one in rows:
+        at = sorted(one.pieces)
+        values = (
+            *(layer_number, head, group, key, one.text, one.token, one.strength),
+            padded(one.keys, KEYS, -1),
+            padded(one.weights, KEYS, 0.0),
+            padded(at, EXCERPT, -1),
+            padded([numbers[one.pieces[place]] for place in at], EXCERPT, -1),
+        )
+        for name, value in zip(_COLUMNS, values, strict=True):
+            columns[name].append(value)
+    tensors = {}
+    for name, (width, dtype) in _COLUMNS.items():
+        size = (len(rows),) if width is None else (len(rows), width)
+        tensors[f"examples.{name}"] = torch.tensor(columns[name], dtype=dtype).reshape(size)
+    return tensors, [[piece.text, int(piece.continues), piece.part] for piece in words]
+
+
+def _read_examples(file: Any, layers: Sequence[LayerAtlas], words: Sequence[Piece]) -> None:
+    """Put the examples of a file into the samples of the layers."""
+    columns: dict[str, Any] = {}
+    for name, (width, dtype) in _COLUMNS.items():
+        tensor = _tensor(file, f"examples.{name}", (None,) if width is None else (None, width))
+        require(tensor.dtype is dtype, f"examples.{name} is {tensor.dtype} and should be {dtype}")
+        if dtype is torch.float32:
+            require(bool(tensor.isfinite().all()), f"examples.{name} has NaN or infinity")
+        columns[name] = tensor
+    limits: dict[str, tuple[float, float]] = {"layer": (0, len(layers) - 1), "group": (0, GROUPS - 1)}
+    limits |= {"key": (0, 1 << 63), "token": (0, 1 << 31), "strength": (0, 1.1), "weights": (0, 1.1)}
+    limits |= {"keys": (-1, (1 << 31) - 1), "places": (-1, (1 << 31) - 1), "pieces": (-1, len(words) - 1)}
+    for name, (least, most) in limits.items():
+        checks.check_range(f"examples.{name}", columns[name], least, most, {})
+    for row in zip(*(columns[name].tolist() for name in _COLUMNS), strict=True):
+        layer, head, group, key, text, token, strength, keys, weights, places, pieces = row
+        require(0 <= head < layers[layer].heads, f"there is no head {layer}.{head}")
+        pairs = [(place, share) for place, share in zip(keys, weights, strict=True) if place >= 0]
+        excerpt = {place: words[number] for place, number in zip(places, pieces, strict=True) if place >= 0 <= number}
+        shown = tuple(place for place, _ in pairs), tuple(share for _, share in pairs)
+        layers[layer].samples.put(head, group, key, Example(text, token, strength, *shown, excerpt))
