@@ -26,7 +26,7 @@ GROUPS = len(KEPT)
 KEYS = 8  # keys of a row
 BEFORE, AFTER, BESIDE = 12, 3, 1  # tokens around the row's own, and around each of its keys, that are kept as text
 EXCERPT = BEFORE + 1 + AFTER + KEYS * (1 + 2 * BESIDE)  # the most tokens of an example
-_FEW = 0.01  # keys with less weight are left out
+_FEW, _SHOWN = 0.01, 0.1  # keys with less weight are left out, and are not marked
 _FULL = (1 << 63) - 1
 _GRID = 10_000  # strengths are ordered to four decimals: the same row in another batch may differ in the last bits
 
@@ -76,8 +76,11 @@ class Example:
         The [cat] … «sat»
         """
         words, last = [], -1
-        looked_at = {key for key, weight in zip(self.keys, self.weights, strict=True) if weight >= 0.1}
+        looked_at = {key for key, weight in zip(self.keys, self.weights, strict=True) if weight >= _SHOWN}
+        near = range(self.token - BEFORE, self.token + AFTER + 1)
         for at, piece in sorted(self.pieces.items()):
+            if at not in near and not any(abs(at - key) <= BESIDE for key in looked_at):
+                continue
             gap = " …" if at != last + 1 else ""
             space = " " if gap or piece.text[:1].isspace() else ""
             marks = "«»" if at == self.token else "[]" if at in looked_at else ("", "")
