@@ -81,8 +81,8 @@ def test_a_directory_is_its_files_in_order(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text('"text"')
     assert [path.name for path in find_files([str(tmp_path)])] == ["a.jsonl", "b.txt", "c.md"]
+    (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"--data .*: no file in it ends in \.txt"):
-        (tmp_path / "empty").mkdir()
         find_files([str(tmp_path / "empty")])
 
 

@@ -6,7 +6,7 @@ from regard import GPT, GPTConfig
 from regard.heads.measure.registry import AVERAGED
 from regard.traces.trace import trace_layers
 
-H, LAYERS, V = 3, 2, 31
+H, LAYERS, V = 3, 2, 32
 LENGTHS = (5, 13, 2, 29, 17, 4, 37, 11)
 
 

@@ -40,7 +40,9 @@ def test_what_is_saved_is_read_again(atlas, saved):
 
 def test_an_atlas_that_was_saved_goes_on(atlas, saved):
     model = small_model()
-    one, two = (regard.atlas(model, TEXTS, tokenizer=Letters(), start=start) for start in (atlas, regard.load_atlas(saved)))
+    one, two = (
+        regard.atlas(model, TEXTS, tokenizer=Letters(), start=start) for start in (atlas, regard.load_atlas(saved))
+    )
     same_sums(one, two)
     assert kept(one) == kept(two)
 
@@ -50,22 +52,22 @@ def test_equal_atlases_make_equal_files(atlas, saved, tmp_path):
     assert (tmp_path / "again.safetensors").read_bytes() == saved.read_bytes()
 
 
-def damaged(saved, path, header=None, tensors=None, **metadata):
+def damaged(saved, path, header=None, tensors=None, name="regard.atlas"):
     """The file with other values in its header, or other tensors."""
     with safetensors.safe_open(str(saved), framework="pt") as file:
         plain = dict(file.metadata())
     own = load_file(saved) | (tensors or {})
-    document = json.loads(plain["atlas"])
+    document = json.loads(plain["regard.atlas"])
     for change in [header] if header else []:
         change(document)
-    save_file({k: v for k, v in own.items() if v is not None}, path, plain | {"atlas": json.dumps(document)} | metadata)
+    save_file({key: one for key, one in own.items() if one is not None}, path, {name: json.dumps(document)})
     return path
 
 
 FULL = torch.full
 HEADERS = {
-    "another format": ({"format": "regard.seen"}, None, None, "no atlas of regard"),
-    "another version": ({"version": "9"}, None, None, "has version 9 and this regard reads 1"),
+    "another format": ({"name": "regard.seen"}, None, None, "no atlas of regard"),
+    "another version": ({}, lambda d: d.update(version=9), None, "has version 9 and this regard reads 1"),
     "no layers": ({}, lambda d: d.pop("layers"), None, "does not describe an atlas"),
     "heads of a text": ({}, lambda d: d["layers"][0].update(heads="x"), None, "heads is 'x', no size"),
     "too many heads": ({}, lambda d: d["layers"][0].update(heads=10**9), None, "heads is 1000000000, no size"),
@@ -86,8 +88,8 @@ HEADERS = {
 
 @pytest.mark.parametrize("name", HEADERS)
 def test_a_file_with_other_values_is_refused_by_name(saved, tmp_path, name):
-    metadata, header, tensors, message = HEADERS[name]
-    path = damaged(saved, tmp_path / "damaged.safetensors", header, tensors, **metadata)
+    others, header, tensors, message = HEADERS[name]
+    path = damaged(saved, tmp_path / "damaged.safetensors", header, tensors, **others)
     with pytest.raises(ValueError, match=message) as refused:
         regard.load_atlas(path)
     assert str(refused.value).startswith(str(path))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import regard
-from heads.atlas.corpora import H, LAYERS, Letters, corpus, dense_values, kept, small_model
+from heads.atlas.corpora import LAYERS, H, Letters, dense_values, kept, small_model
 from regard.heads.atlas.cells import row_tokens
 from regard.heads.atlas.collect import AtlasBuilder
 from regard.heads.atlas.examples import KEPT, STRENGTHS, STRONGEST, UNIFORM, Example, Piece, Samples
@@ -114,7 +114,7 @@ def test_deciles_have_rows_of_that_tenth(whole):
 def test_an_example_is_read_as_text():
     pieces = {i: Piece(text, False) for i, text in enumerate(["The", " cat", " sat", "\x1b[2J", "\n", " on"])}
     one = Example(7, 5, 0.9, (1, 0), (0.9, 0.05), {at: piece for at, piece in pieces.items() if at != 2})
-    assert str(one) == r"The [cat] … \x1b[2J⏎ «on»"
+    assert str(one) == r"The [cat] … \x1b[2J ⏎ «on»"
     assert one.word == "on@5"
     assert one.name(2) == "@2"
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import regard
-from heads.atlas.corpora import H, LAYERS, Letters, corpus, dense_values, small_model
+from heads.atlas.corpora import LAYERS, H, Letters, corpus, dense_values, small_model
 from regard.heads.measure.registry import AVERAGED
 
 TEXTS = corpus(6)
@@ -76,7 +76,9 @@ def test_what_is_not_there_is_said(atlas, ask, message):
 
 
 def test_atlases_of_other_weights_or_layers_do_not_add(model, atlas):
-    with pytest.raises(ValueError, match=r"these have different weights; compare them instead: atlas\.compare\(other\)"):
+    with pytest.raises(
+        ValueError, match=r"these have different weights; compare them instead: atlas\.compare\(other\)"
+    ):
         _ = atlas + regard.atlas(small_model(seed=7), TEXTS[:1])
     layer = regard.MultiHeadAttention(d_in=12, d_out=12, context_length=16, dropout=0.0, num_heads=3)
     with pytest.raises(ValueError, match="these have different layers"):

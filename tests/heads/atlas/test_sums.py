@@ -1,10 +1,12 @@
 """What an atlas adds up equals what is computed from weights that are written out, and adds exactly."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 
 import regard
-from heads.atlas.corpora import H, LAYERS, Letters, corpus, dense_values, same_sums, small_model
+from heads.atlas.corpora import LAYERS, H, Letters, corpus, dense_values, same_sums, small_model
 from regard.heads.atlas.cells import CLASSES, POSITIONS
 from regard.heads.atlas.sketch import bins_of
 from regard.heads.atlas.sums import COUNT, SQUARES, SUM
@@ -56,7 +58,7 @@ def test_sums_by_position_are_those_of_the_rows_there(atlas, dense):
     at = torch.cat([torch.arange(ids.shape[1]) for ids in TEXTS])
     edges = [0, 1, 2, 4, 8, 16, 32, 64]
     for layer, values in zip(atlas.layers, dense, strict=True):
-        for place, (low, high) in enumerate(zip(edges, edges[1:], strict=False)):
+        for place, (low, high) in enumerate(pairwise(edges)):
             own = layer.sums.rows[:, :, len(CLASSES) + place]
             torch.testing.assert_close(own, moments(values[:, :, (at >= low) & (at < high)]), rtol=1e-10, atol=1e-10)
         assert not layer.sums.rows[:, :, len(CLASSES) + 7 :].any()

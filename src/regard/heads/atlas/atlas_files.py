@@ -54,6 +54,7 @@ def save_atlas(path: str | Path, atlas: Atlas) -> None:
     probed = {f"{n}.probed": layer.probed for n, layer in enumerate(atlas.layers) if layer.probed is not None}
     table, words = _table(atlas.layers)
     header = {
+        "version": VERSION,
         "model": atlas.model,
         "weights": atlas.weights,
         "texts": atlas.texts,
@@ -66,7 +67,7 @@ def save_atlas(path: str | Path, atlas: Atlas) -> None:
     }
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    metadata = {"format": FORMAT, "version": str(VERSION), "atlas": json.dumps(header)}
+    metadata = {FORMAT: json.dumps(header)}  # one text: safetensors writes several in any order
     write_safetensors(path, tensors | probed | table, metadata)
 
 
@@ -85,14 +86,17 @@ def load_atlas(path: str | Path) -> Atlas:
     if not path.is_file():
         raise ValueError(f"{path} is not a file; atlas.save({str(path)!r}) writes one")
     with checks.file_named(path), safetensors.safe_open(str(path), framework="pt") as file:
-        header = file.metadata() or {}
-        if header.get("format") != FORMAT:
+        raw = (file.metadata() or {}).get(FORMAT)
+        if raw is None:
             raise Unfit("this is a safetensors file but no atlas of regard; atlas.save(path) writes those")
-        if header.get("version") != str(VERSION):
-            version = readable(header.get("version"))
-            raise Unfit(f"the atlas has version {version} and this regard reads {VERSION}; update regard")
         with checks.damage_refused("the header does not describe an atlas"):
-            return _read(file, parse_json(header["atlas"], MOST + path.stat().st_size // 4))
+            header = parse_json(raw, MOST + path.stat().st_size // 4)
+            version = readable(str(header["version"]))
+            require(
+                version == str(VERSION),
+                f"the atlas has version {version} and this regard reads {VERSION}; update regard",
+            )
+            return _read(file, header)
 
 
 def _read(file: Any, header: Mapping[str, Any]) -> Atlas:
