@@ -47,6 +47,7 @@ def run(
     ids = torch.randint(1, model.config.vocab_size, (max(3, tokens // (B * T)), B, T), device=setting.device)
     ids[:, :, T // 2 :] = ids[:, :, : T - T // 2]  # half of it repeats, so that heads have something to find
     builder = AtlasBuilder(model)
+    calls: dict[str, Callable[[Tensor], object]]
     calls = {PLAIN: partial(_forward, model), WATCHED: partial(_watched, model), ATLAS: builder.add}
     seconds = time_batches(calls, ids, setting)
     results["seconds"] = seconds

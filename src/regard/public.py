@@ -21,9 +21,8 @@ from regard.attention.presets import (
 )
 from regard.gpt import GPT, GPTConfig
 from regard.gpt.tokenizer.tokenizer import Tokenizer
-from regard.heads.atlas.atlas_files import load_atlas
 from regard.heads.atlas.collect import atlas
-from regard.heads.atlas.result import Atlas
+from regard.heads.atlas.result import Atlas, load_atlas
 from regard.heads.change.cut import cut
 from regard.heads.change.effect import Effects, effect, load_effects
 from regard.heads.change.routes import routes

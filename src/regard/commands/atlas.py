@@ -1,4 +1,4 @@
-"""`regard atlas MODEL --data FILES`: what every head of a model does over a corpus, measured once and kept in a file."""
+"""`regard atlas MODEL --data FILES`: what every head of a model does over a corpus, kept in a file."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def atlas(
     if model.endswith(_FILES[0]):
         given = {"--data": data, "--tokens": tokens, "--length": length, "--batch": batch, "--probe": probe}
         refuse(given | {"--fresh": fresh}, f"{model} is an atlas that was measured", "leave them out")
-        from regard.heads.atlas.atlas_files import load_atlas
+        from regard.heads.atlas.result import load_atlas
 
         result, path = load_atlas(model), model
     else:
@@ -198,8 +198,8 @@ class _Run:
         """The state of an interrupted run; an error where that was of another command."""
         if not self.state.exists():
             return None
-        from regard.heads.atlas.atlas_files import load_atlas
-        from regard.heads.atlas.collect import fingerprint
+        from regard.heads.atlas.collect import weights_fingerprint
+        from regard.heads.atlas.result import load_atlas
 
         remedy = "give the command of that run, another -o, or --fresh to begin anew"
         found = load_atlas(self.state)
@@ -208,7 +208,7 @@ class _Run:
             raise ValueError(f"{self.state} is no state of an interrupted run; {remedy}")
         now = json.loads(json.dumps(self.settings))
         different = [name for name in now if before.get(name) != now[name]]
-        different += ["weights"] * (found.weights != fingerprint(self.opened.model))
+        different += ["weights"] * (found.weights != weights_fingerprint(self.opened.model))
         if different:
             raise ValueError(f"{self.state} is of an interrupted run with other {', '.join(different)}; {remedy}")
         return found

@@ -5,7 +5,7 @@ import torch
 
 import regard
 from heads.atlas.corpora import Letters, corpus, same_sums, small_model
-from regard.heads.atlas.collect import AtlasBuilder, fingerprint
+from regard.heads.atlas.collect import AtlasBuilder, weights_fingerprint
 from regard.heads.measure.registry import AVERAGED
 
 TEXTS = corpus(4)
@@ -113,7 +113,7 @@ def test_what_is_no_module_is_refused():
 
 
 def test_a_fingerprint_is_of_the_weights(model):
-    assert fingerprint(model) == fingerprint(small_model()) != fingerprint(small_model(seed=7))
+    assert weights_fingerprint(model) == weights_fingerprint(small_model()) != weights_fingerprint(small_model(seed=7))
 
 
 def test_memory_does_not_grow_with_the_corpus(model):

@@ -7,7 +7,7 @@ import regard
 from heads.atlas.corpora import LAYERS, H, Letters, dense_values, kept, small_model
 from regard.heads.atlas.cells import row_tokens
 from regard.heads.atlas.collect import AtlasBuilder
-from regard.heads.atlas.examples import KEPT, STRENGTHS, STRONGEST, UNIFORM, Example, Piece, Samples
+from regard.heads.atlas.examples import KEPT, STRENGTHS, STRONGEST, UNIFORM, ExampleRow, ExcerptToken, Samples
 from regard.heads.measure.registry import AVERAGED
 from regard.traces.trace import trace_layers
 
@@ -112,8 +112,8 @@ def test_deciles_have_rows_of_that_tenth(whole):
 
 
 def test_an_example_is_read_as_text():
-    pieces = {i: Piece(text, False) for i, text in enumerate(["The", " cat", " sat", "\x1b[2J", "\n", " on"])}
-    one = Example(7, 5, 0.9, (1, 0), (0.9, 0.05), {at: piece for at, piece in pieces.items() if at != 2})
+    pieces = {i: ExcerptToken(text, False) for i, text in enumerate(["The", " cat", " sat", "\x1b[2J", "\n", " on"])}
+    one = ExampleRow(7, 5, 0.9, (1, 0), (0.9, 0.05), {at: piece for at, piece in pieces.items() if at != 2})
     assert str(one) == r"The [cat] … \x1b[2J ⏎ «on»"
     assert one.word == "on@5"
     assert one.name(2) == "@2"
@@ -129,7 +129,7 @@ def test_without_token_ids_there_are_sums_and_no_examples():
 def test_samples_keep_the_smallest_keys():
     samples = Samples(1)
     for key in (5, 3, 9, 1, 7, 3):
-        samples.put(0, 0, key, Example(key, 0, 0.5, (), (), {}))
+        samples.put(0, 0, key, ExampleRow(key, 0, 0.5, (), (), {}))
     assert [one.text for one in samples.of(0, 0)] == [1, 3, 5, 7]
     assert samples.limits()[0, 0] == 7
     assert samples.limits()[0, 1] == (1 << 63) - 1

@@ -16,16 +16,15 @@ import torch
 from torch import Tensor
 
 from regard.heads.atlas.cells import CELLS
-from regard.heads.atlas.examples import EXCERPT, GROUPS, KEYS, Example, Piece, Samples
-from regard.heads.atlas.result import Atlas, LayerAtlas
+from regard.heads.atlas.examples import EXCERPT, GROUPS, KEYS, ExampleRow, ExcerptToken, Samples
 from regard.heads.atlas.sketch import BINS
-from regard.heads.atlas.sums import Sums
+from regard.heads.atlas.sums import LayerAtlas, Sums
 from regard.heads.measure.registry import AVERAGED
 from regard.heads.report import file_checks as checks
 from regard.heads.report.file_checks import Unfit, require, whole_number
 from regard.heads.report.roles import ROLES
 from regard.support.files import write_safetensors
-from regard.support.printable import printable_errors, readable
+from regard.support.printable import readable
 from regard.support.tokens import is_part
 from regard.support.untrusted_json import MOST, parse_json
 
@@ -44,26 +43,20 @@ _COLUMNS = {
 }
 
 
-def save_atlas(path: str | Path, atlas: Atlas) -> None:
-    """Write an atlas to one file, completely or not at all."""
+def write_layers(path: str | Path, layers: Sequence[LayerAtlas], about: Mapping[str, Any]) -> None:
+    """Write the layers of an atlas to one file, completely or not at all; about: plain values of the whole atlas."""
     tensors = {
-        f"{number}.{name}": tensor
-        for number, layer in enumerate(atlas.layers)
-        for name, tensor in vars(layer.sums).items()
+        f"{number}.{name}": tensor for number, layer in enumerate(layers) for name, tensor in vars(layer.sums).items()
     }
-    probed = {f"{n}.probed": layer.probed for n, layer in enumerate(atlas.layers) if layer.probed is not None}
-    table, words = _table(atlas.layers)
+    probed = {f"{n}.probed": layer.probed for n, layer in enumerate(layers) if layer.probed is not None}
+    table, words = _table(layers)
     header = {
         "version": VERSION,
-        "model": atlas.model,
-        "weights": atlas.weights,
-        "texts": atlas.texts,
-        "tokens": atlas.tokens,
         "statistics": AVERAGED,
         "roles": list(ROLES),
-        "layers": [{"name": one.name, "heads": one.heads, "marks": one.marks} for one in atlas.layers],
+        "layers": [{"name": one.name, "heads": one.heads, "marks": one.marks} for one in layers],
         "words": words,
-        "extra": dict(atlas.extra),
+        **about,
     }
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -71,17 +64,8 @@ def save_atlas(path: str | Path, atlas: Atlas) -> None:
     write_safetensors(path, tensors | probed | table, metadata)
 
 
-@printable_errors()
-def load_atlas(path: str | Path) -> Atlas:
-    """Read an atlas that was saved with atlas.save(path); everything in the file is checked first.
-
-    >>> import regard, tempfile
-    >>> atlas = regard.atlas(regard.GPT.from_pretrained("tiny"), ["The cat sat on the mat."])
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     atlas.save(f"{folder}/atlas.safetensors")
-    ...     regard.load_atlas(f"{folder}/atlas.safetensors").tokens == atlas.tokens
-    True
-    """
+def read_layers(path: str | Path) -> tuple[list[LayerAtlas], dict[str, Any]]:
+    """The layers and the plain values of an atlas that write_layers() wrote; everything is checked first."""
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"{path} is not a file; atlas.save({str(path)!r}) writes one")
@@ -99,7 +83,7 @@ def load_atlas(path: str | Path) -> Atlas:
             return _read(file, header)
 
 
-def _read(file: Any, header: Mapping[str, Any]) -> Atlas:
+def _read(file: Any, header: Mapping[str, Any]) -> tuple[list[LayerAtlas], dict[str, Any]]:
     same = tuple(header["statistics"]) == AVERAGED and header["roles"] == list(ROLES)
     require(same, "it has other statistics or roles than this regard; measure it again")
     require(len(header["layers"]) <= _MOST_LAYERS, f"it has {len(header['layers']):,} layers")
@@ -115,8 +99,8 @@ def _read(file: Any, header: Mapping[str, Any]) -> Atlas:
         require(sums.steps.shape[1] == 2 * sums.reach + 1, f"layer {number}: steps and places do not fit")
         layers.append(LayerAtlas(one["name"], sums, Samples(heads), marks, _probed(file, number, heads)))
     _read_examples(file, layers, [_piece(*one) for one in header["words"]])
-    texts, tokens = (whole_number(header[name], name, _LARGEST) for name in ("texts", "tokens"))
-    return Atlas(layers, header["model"], header["weights"], texts, tokens, header["extra"])
+    about = {name: whole_number(header[name], name, _LARGEST) for name in ("texts", "tokens")}
+    return layers, about | {name: header[name] for name in ("model", "weights", "extra")}
 
 
 def _sum(file: Any, layer: int, name: str, heads: int) -> Tensor:
@@ -153,15 +137,15 @@ def _tensor(file: Any, name: str, shape: Sequence[int | None]) -> Tensor:
     return file.get_tensor(name)  # type: ignore[no-any-return]
 
 
-def _piece(text: Any, continues: Any, part: Any) -> Piece:
+def _piece(text: Any, continues: Any, part: Any) -> ExcerptToken:
     is_text = isinstance(text, str) and len(text) <= _LONGEST and isinstance(part, str) and (not part or is_part(part))
     require(is_text and continues in (0, 1), "words are not tokens")
-    return Piece(text, bool(continues), part)
+    return ExcerptToken(text, bool(continues), part)
 
 
 def _table(layers: Sequence[LayerAtlas]) -> tuple[dict[str, Tensor], list[list[Any]]]:
     """The examples as the columns of a table, and the tokens that its pieces are numbers of, each once."""
-    rows: list[tuple[int, int, int, int, Example]] = []
+    rows: list[tuple[int, int, int, int, ExampleRow]] = []
     for number, layer in enumerate(layers):
         for (head, group), kept in sorted(layer.samples.groups.items()):
             own = sorted(kept, key=lambda one: (one[0], one[1].text, one[1].token))
@@ -191,7 +175,7 @@ def _table(layers: Sequence[LayerAtlas]) -> tuple[dict[str, Tensor], list[list[A
     return tensors, [[piece.text, int(piece.continues), piece.part] for piece in words]
 
 
-def _read_examples(file: Any, layers: Sequence[LayerAtlas], words: Sequence[Piece]) -> None:
+def _read_examples(file: Any, layers: Sequence[LayerAtlas], words: Sequence[ExcerptToken]) -> None:
     """Put the examples of a file into the samples of the layers."""
     columns: dict[str, Any] = {}
     for name, (width, dtype) in _COLUMNS.items():
@@ -211,4 +195,4 @@ def _read_examples(file: Any, layers: Sequence[LayerAtlas], words: Sequence[Piec
         pairs = [(place, share) for place, share in zip(keys, weights, strict=True) if place >= 0]
         excerpt = {place: words[number] for place, number in zip(places, pieces, strict=True) if place >= 0 <= number}
         shown = tuple(place for place, _ in pairs), tuple(share for _, share in pairs)
-        layers[layer].samples.put(head, group, key, Example(text, token, strength, *shown, excerpt))
+        layers[layer].samples.put(head, group, key, ExampleRow(text, token, strength, *shown, excerpt))

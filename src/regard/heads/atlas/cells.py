@@ -95,7 +95,7 @@ def mix(numbers: Tensor) -> Tensor:
 
 
 def _tokens(text: TextTokens, ids: Sequence[int]) -> list[tuple[str, bool, int, bool]]:
-    """Piece, whether it continues a word, id, and whether it is padding, of each token."""
+    """ExcerptToken, whether it continues a word, id, and whether it is padding, of each token."""
     return list(zip(text.pieces, text.continues, ids, text.padding, strict=True))
 
 

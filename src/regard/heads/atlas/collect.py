@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from regard.heads.atlas.cells import RowTokens, row_tokens
 from regard.heads.atlas.examples import Samples, add_examples
-from regard.heads.atlas.result import Atlas, LayerAtlas
-from regard.heads.atlas.sums import Sums, add_record
+from regard.heads.atlas.result import Atlas
+from regard.heads.atlas.sums import LayerAtlas, Sums, add_record
 from regard.heads.inputs.pieces import reader_of
 from regard.heads.probe import evaluating, frugal_options
 from regard.heads.probe import probe as run_probe
@@ -76,8 +76,8 @@ class AtlasBuilder:
         self._reader = reader_of(model, tokenizer)
         self._device = next((one.device for one in model.parameters()), torch.device("cpu"))
         self._options = frugal_options(model)
-        self._done = Atlas([], type(model).__name__, fingerprint(model)) if start is None else start
-        if start is not None and start.weights != fingerprint(model):
+        self._done = Atlas([], type(model).__name__, weights_fingerprint(model)) if start is None else start
+        if start is not None and start.weights != weights_fingerprint(model):
             raise ValueError(
                 "start is an atlas of a model with other weights; give the model that it was measured with"
             )
@@ -174,11 +174,11 @@ def with_probe(measured: Atlas, model: nn.Module, tokenizer: Any = None) -> Atla
 
 
 @torch.no_grad()
-def fingerprint(model: nn.Module) -> str:
+def weights_fingerprint(model: nn.Module) -> str:
     """A hash of the names and shapes of all parameters and of some values of each.
 
     >>> one, two = nn.Linear(3, 5), nn.Linear(3, 5)
-    >>> fingerprint(one) == fingerprint(one), fingerprint(one) == fingerprint(two)
+    >>> weights_fingerprint(one) == weights_fingerprint(one), weights_fingerprint(one) == weights_fingerprint(two)
     (True, False)
     """
     digest = hashlib.sha256()

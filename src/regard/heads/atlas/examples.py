@@ -31,7 +31,7 @@ _FULL = (1 << 63) - 1
 _GRID = 10_000  # strengths are ordered to four decimals: the same row in another batch may differ in the last bits
 
 
-class Piece(NamedTuple):
+class ExcerptToken(NamedTuple):
     """A token of an example, as TextTokens has it."""
 
     text: str
@@ -40,12 +40,12 @@ class Piece(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Example:
+class ExampleRow:
     """One row of a head: where it stands, what is around it, and where it looks.
 
-    text: a number that stands for its text; equal texts have the same. token: its position. strength: its largest weight.
-    keys, weights: the positions and weights of its largest keys, at most 8 of at least 0.01. pieces: tokens of the text,
-    by position: those around the row's own and around its keys.
+    text: a number that stands for its text; equal texts have the same. token: its position. strength: its largest
+    weight. keys, weights: the positions and weights of its largest keys, at most 8 of at least 0.01. pieces: tokens of
+    the text, by position: those around the row's own and around its keys.
     """
 
     text: int
@@ -53,7 +53,7 @@ class Example:
     strength: float
     keys: tuple[int, ...]
     weights: tuple[float, ...]
-    pieces: dict[int, Piece]
+    pieces: dict[int, ExcerptToken]
 
     @property
     def word(self) -> str:
@@ -71,8 +71,8 @@ class Example:
     def __str__(self) -> str:
         """The excerpt: the row's token in «», those that it looks at in [], gaps as ….
 
-        >>> pieces = {0: Piece("The", False), 1: Piece(" cat", False), 5: Piece(" sat", False)}
-        >>> print(Example(7, 5, 0.9, (1,), (0.9,), pieces))
+        >>> pieces = {0: ExcerptToken("The", False), 1: ExcerptToken(" cat", False), 5: ExcerptToken(" sat", False)}
+        >>> print(ExampleRow(7, 5, 0.9, (1,), (0.9,), pieces))
         The [cat] … «sat»
         """
         words, last = [], -1
@@ -89,7 +89,7 @@ class Example:
         return "".join(words).strip()
 
 
-Kept = tuple[int, Example]  # its key in its group, and the row
+Kept = tuple[int, ExampleRow]  # its key in its group, and the row
 
 
 class Samples:
@@ -99,7 +99,7 @@ class Samples:
         self.heads = heads
         self.groups: dict[tuple[int, int], list[Kept]] = {}  # by head and group, in order
 
-    def put(self, head: int, group: int, key: int, example: Example) -> None:
+    def put(self, head: int, group: int, key: int, example: ExampleRow) -> None:
         """Keep a row if its key is small enough."""
         rows = self.groups.setdefault((head, group), [])
         if not any(one[0] == key and (one[1].text, one[1].token) == (example.text, example.token) for one in rows):
@@ -122,7 +122,7 @@ class Samples:
                     total.put(head, group, key, example)
         return total
 
-    def of(self, head: int, group: int) -> list[Example]:
+    def of(self, head: int, group: int) -> list[ExampleRow]:
         """The rows of a group of a head."""
         return [example for _, example in self.groups.get((head, group), [])]
 
@@ -139,7 +139,7 @@ def add_examples(samples: Samples, record: Record, tokens: RowTokens) -> None:
     largest = record.read("largest").detach()
     may_choose = (record.visible()[0] > 1) & ~largest.isnan()  # NaN is not more than 1
     group, head, text, row, key = _chosen(largest, may_choose, tokens.numbers, samples.limits().to(largest.device))
-    made: dict[tuple[int, int, int], Example] = {}
+    made: dict[tuple[int, int, int], ExampleRow] = {}
     heads_and_texts = torch.stack([head, text], 1).unique(dim=0).tolist()
     for h, b in heads_and_texts:
         rows = row[(head == h) & (text == b)].unique()
@@ -177,7 +177,7 @@ def _chosen(largest: Tensor, may_choose: Tensor, numbers: Tensor, limits: Tensor
 
 def _examples(
     record: Record, tokens: RowTokens, head: int, text: int, rows: Tensor, strengths: Tensor
-) -> list[tuple[int, Example]]:
+) -> list[tuple[int, ExampleRow]]:
     """The chosen rows of one head in one text, by row."""
     assert tokens.keys is not None
     S = record.sizes[3]
@@ -192,16 +192,17 @@ def _examples(
         keys, shares = tuple(place for place, _ in pairs), tuple(weight for _, weight in pairs)
         pieces = {} if own is None else _excerpt(own[text], first, row - first, keys)
         strength = float(strengths[row])
-        result.append((row, Example(int(tokens.keys[text]), row - first, strength, keys, shares, pieces)))
+        result.append((row, ExampleRow(int(tokens.keys[text]), row - first, strength, keys, shares, pieces)))
     return result
 
 
-def _excerpt(text: TextTokens, first: int, token: int, keys: Sequence[int]) -> dict[int, Piece]:
+def _excerpt(text: TextTokens, first: int, token: int, keys: Sequence[int]) -> dict[int, ExcerptToken]:
     """The tokens around this one and around these keys, without padding."""
     wanted = set(range(token - BEFORE, token + AFTER + 1))
     for key in keys:
         wanted |= set(range(key - BESIDE, key + BESIDE + 1))
     inside = [at for at in sorted(wanted) if 0 <= at < len(text) - first and not text.padding[at + first]]
     return {
-        at: Piece(text.pieces[at + first], text.continues[at + first], text.parts.get(at + first, "")) for at in inside
+        at: ExcerptToken(text.pieces[at + first], text.continues[at + first], text.parts.get(at + first, ""))
+        for at in inside
     }

@@ -18,8 +18,8 @@ from regard.heads.report.roles import BROAD, LOCAL, LOCAL_TOKENS, PATTERN, ROLES
 def job_numbers(values: Mapping[str, Tensor], chance: Mapping[str, Tensor], uniform: Mapping[str, Tensor]) -> Tensor:
     """The number of the role, in the order of ROLES, that these values have; −1 where there are none.
 
-    values: means or single rows by statistic, all of one shape. chance: the mean of 1 / visible keys, for each. uniform:
-    entropy and distance of uniform attention.
+    values: means or single rows by statistic, all of one shape. chance: the mean of 1 / visible keys, for each.
+    uniform: entropy and distance of uniform attention.
 
     >>> one = torch.ones(1)
     >>> values = {"previous": 0.9 * one, "self": 0.1 * one, "largest": 0.9 * one}

@@ -11,40 +11,19 @@ from typing import Any
 
 from torch import Tensor
 
+from regard.heads.atlas.atlas_files import read_layers, write_layers
 from regard.heads.atlas.cells import CLASSES, POSITIONS
-from regard.heads.atlas.examples import STRENGTHS, STRONGEST, UNIFORM, Example, Samples
+from regard.heads.atlas.examples import STRENGTHS, STRONGEST, UNIFORM, ExampleRow
 from regard.heads.atlas.sketch import quantile
-from regard.heads.atlas.sums import COUNT, SQUARES, SUM, Sums
+from regard.heads.atlas.sums import COUNT, SQUARES, SUM, LayerAtlas
 from regard.heads.measure.registry import AVERAGED, explain_headings, with_headings
 from regard.heads.report.listings import Comparison, HeadSummary, ShownAsTable, compare
 from regard.heads.report.report import rank_of
 from regard.heads.report.roles import ROLES, Role
 from regard.heads.report.views import place
+from regard.support.printable import printable_errors
 
 NOT_PROBED = "the heads were not probed; measure with atlas(model, texts, probe=True)"
-
-
-@dataclass(frozen=True)
-class LayerAtlas:
-    """One layer: its module, what was added up, and examples."""
-
-    name: str
-    sums: Sums
-    samples: Samples
-    marks: tuple[str, ...] = ()  # what is assumed about it, or unknown
-    probed: Tensor | None = None  # (H, 3) float64: the scores of regard.probe
-
-    @property
-    def heads(self) -> int:
-        """How many heads it has."""
-        return len(self.sums.jobs)
-
-    def __add__(self, other: LayerAtlas) -> LayerAtlas:
-        probed = other.probed if self.probed is None else self.probed
-        marks = tuple(dict.fromkeys((*self.marks, *other.marks)))
-        return replace(
-            self, sums=self.sums + other.sums, samples=self.samples + other.samples, marks=marks, probed=probed
-        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -132,9 +111,23 @@ class Atlas(ShownAsTable):
 
     def save(self, path: str | Path) -> None:
         """Write everything to one safetensors file, completely or not at all; regard.load_atlas reads it."""
-        from regard.heads.atlas.atlas_files import save_atlas
+        about = {name: getattr(self, name) for name in ("model", "weights", "texts", "tokens", "extra")}
+        write_layers(path, self.layers, about)
 
-        save_atlas(path, self)
+
+@printable_errors()
+def load_atlas(path: str | Path) -> Atlas:
+    """Read an atlas that was saved with atlas.save(path); everything in the file is checked first.
+
+    >>> import regard, tempfile
+    >>> atlas = regard.atlas(regard.GPT.from_pretrained("tiny"), ["The cat sat on the mat."])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     atlas.save(f"{folder}/atlas.safetensors")
+    ...     regard.load_atlas(f"{folder}/atlas.safetensors").tokens == atlas.tokens
+    True
+    """
+    layers, about = read_layers(path)
+    return Atlas(layers, **about)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -207,7 +200,7 @@ class AtlasHead:
         return self._by(statistic, POSITIONS, len(CLASSES))
 
     def across_texts(self, statistic: str) -> tuple[float, float]:
-        """The mean of the means of single texts, and their standard deviation: how much the head depends on the text."""
+        """The mean of the means of single texts, and their standard deviation: how much it depends on the text."""
         moments = self._own.sums.texts[self.head, _place(statistic)]
         return _mean(moments), _spread(moments)
 
@@ -220,11 +213,11 @@ class AtlasHead:
             raise ValueError(NOT_PROBED)
         return dict(zip(SCORES, self._own.probed[self.head].tolist(), strict=True))
 
-    def examples(self, which: str | int = "strongest") -> list[Example]:
+    def examples(self, which: str | int = "strongest") -> list[ExampleRow]:
         """Rows of the corpus, as examples of what the head does.
 
-        which: "strongest", the rows with the largest weights; "uniform", a sample of all rows; or a decile, 0 to 9: rows
-        whose largest weight is in that tenth of all rows. Where a decile is narrower than 0.05, the grain of the
+        which: "strongest", the rows with the largest weights; "uniform", a sample of all rows; or a decile, 0 to 9:
+        rows whose largest weight is in that tenth of all rows. Where a decile is narrower than 0.05, the grain of the
         sample, deciles share examples.
         """
         samples = self._own.samples

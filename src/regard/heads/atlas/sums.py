@@ -6,13 +6,14 @@ beyond the last bits of the first, and nothing at all in the others.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
 
 from regard.attention.call import QK
 from regard.heads.atlas.cells import CELLS, CLASSES, RowTokens
+from regard.heads.atlas.examples import Samples
 from regard.heads.atlas.jobs import counts_of, job_numbers
 from regard.heads.atlas.sketch import BINS, bins_of
 from regard.heads.measure.registry import AVERAGED
@@ -84,6 +85,29 @@ class Sums:
         each = torch.cat([moments[..., [SUM, COUNT]], self.even], -1).permute(1, 2, 0)  # (K, 4, H)
         sums = {name: one for name, one in zip(AVERAGED, each, strict=True) if bool((one[1] > 0).any())}
         return Tally(sums, self.steps, self.places)
+
+
+@dataclass(frozen=True)
+class LayerAtlas:
+    """One layer: its module, what was added up, and examples."""
+
+    name: str
+    sums: Sums
+    samples: Samples
+    marks: tuple[str, ...] = ()  # what is assumed about it, or unknown
+    probed: Tensor | None = None  # (H, 3) float64: the scores of regard.probe
+
+    @property
+    def heads(self) -> int:
+        """How many heads it has."""
+        return len(self.sums.jobs)
+
+    def __add__(self, other: LayerAtlas) -> LayerAtlas:
+        probed = other.probed if self.probed is None else self.probed
+        marks = tuple(dict.fromkeys((*self.marks, *other.marks)))
+        return replace(
+            self, sums=self.sums + other.sums, samples=self.samples + other.samples, marks=marks, probed=probed
+        )
 
 
 def add_record(sums: Sums, record: Record, tokens: RowTokens) -> Sums:
