@@ -276,7 +276,7 @@ def _show(result: Atlas, path: str, heads: list[tuple[int, int]], every: bool, a
     if as_json:
         print(json.dumps(as_plain(result), ensure_ascii=False))
     elif heads:
-        print("\n\n".join(_card(result, *one) for one in heads))
+        print("\n\n".join(card(result, *one) for one in heads))
     else:
         print()
         print_heads(as_text(result, terminal_width(), all=every, few=_FEW, more="--all"))
@@ -287,7 +287,7 @@ def _show(result: Atlas, path: str, heads: list[tuple[int, int]], every: bool, a
         print(said, file=sys.stderr if as_json else sys.stdout)
 
 
-def _card(result: Atlas, layer: int, head: int) -> str:
+def card(result: Atlas, layer: int, head: int) -> str:
     """A head with its jobs, its quantiles and examples."""
     one = result[layer, head]
     shares = [f"{one.quantile('largest', share / 10):.2f}" for share in range(1, 10)]
