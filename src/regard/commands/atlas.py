@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from regard.commands.shared.corpus import RowForm
-    from regard.heads.atlas.collect import AtlasBuilder
+    from regard.heads.atlas.collect import AtlasBuilder, HeadScores
     from regard.heads.atlas.result import Atlas
 
 SAVE_EVERY = 30.0  # seconds between two states of an unfinished atlas
@@ -53,6 +53,10 @@ def atlas(
     probe: Annotated[
         bool, option("Measure each head on repeated random tokens, too. [default: off]", "--probe")
     ] = False,
+    effect: Annotated[
+        int | None,
+        option("Measure what the absence of each head costs in so many texts of the corpus. [default: off]"),
+    ] = None,
     head: Annotated[str | None, option("Show this head with its examples: 4.3. [default: all heads]")] = None,
     every: options.All = False,
     as_json: options.Json = False,
@@ -68,6 +72,7 @@ def atlas(
         raise ValueError("--json prints all numbers of all heads, so --head and --all have no effect; leave them out")
     if model.endswith(_FILES[0]):
         given = {"--data": data, "--tokens": tokens, "--length": length, "--batch": batch, "--probe": probe}
+        given["--effect"] = effect
         refuse(given | {"--fresh": fresh}, f"{model} is an atlas that was measured", "leave them out")
         from regard.heads.atlas.result import load_atlas
 
@@ -76,7 +81,7 @@ def atlas(
         if not data:
             raise ValueError(f"there is nothing to read; name a corpus: regard atlas {shlex.quote(model)} --data FILE")
         check_output(output, _FILES, "an atlas is a safetensors file")
-        wanted = Wanted(data, read_count(tokens), length, batch, probe, fresh)
+        wanted = Wanted(data, read_count(tokens), length, batch, probe, effect, fresh)
         result, path = _measure(model, wanted, Path(output), device), output
     _show(result, path, chosen, every, as_json, is_new=path != model)
     return result
@@ -90,6 +95,7 @@ class Wanted(NamedTuple):
     length: int | None
     batch: int | None
     probe: bool
+    effect: int | None
     fresh: bool
 
 
@@ -127,11 +133,28 @@ def _measure(name: str, wanted: Wanted, output: Path, device: str) -> Atlas:
         "batch": batch,
     }
     run = _Run(output, settings, opened, wanted.fresh)
+    beside = _scores(opened, wanted, files)  # first, because a model may be none that has them
     run.read(files, batch, wanted.tokens)
-    result = run.finish(wanted.probe)
+    result = run.finish(*beside)
     if not result.tokens:
         raise ValueError(f"{', '.join(wanted.data)} have no text of two tokens; give more text")
     return result
+
+
+def _scores(opened: _Opened, wanted: Wanted, files: list[Path]) -> tuple[HeadScores | None, HeadScores | None]:
+    """The scores of the probe, and the effects in the first texts of the corpus, where they are wanted."""
+    import torch
+
+    from regard.commands.shared.corpus import rows_of
+    from regard.heads.atlas.collect import head_costs, probe_scores
+
+    probed = probe_scores(opened.model, opened.tokenizer) if wanted.probe else None
+    if wanted.effect is None:
+        return probed, None
+    if wanted.effect < 1:
+        raise ValueError(f"--effect {wanted.effect} must be at least 1")
+    texts = [torch.tensor(row) for row in islice(rows_of(files, opened.form), wanted.effect)]
+    return probed, head_costs(opened.model, texts, opened.tokenizer) if texts else None
 
 
 class _Opened(NamedTuple):
@@ -253,20 +276,19 @@ class _Run:
         if self.done:
             self.builder.atlas(run=self.settings, done=self.done).save(self.state)
 
-    def finish(self, probe: bool) -> Atlas:
+    def finish(self, probed: HeadScores | None, costs: HeadScores | None) -> Atlas:
         """Write the atlas; the state is removed once that is on the disk."""
         from dataclasses import replace
 
-        from regard.heads.atlas.collect import with_probe
+        from regard.commands.shared.texts import model_titles
+        from regard.heads.atlas.collect import with_scores
 
-        self._save()  # before the probe, and before a disk that may be full
-        result = replace(self.builder.atlas(), model=str(self.settings["model"]))
-        if not result.tokens:
-            return result
-        if probe:
-            result = with_probe(result, self.opened.model, self.opened.tokenizer)
-        result.save(self.output)
-        self.state.unlink(missing_ok=True)
+        self._save()  # before a disk that may be full
+        title = model_titles([str(self.settings["model"])])[0]
+        result = replace(with_scores(self.builder.atlas(), probed, costs), model=title)
+        if result.tokens:
+            result.save(self.output)
+            self.state.unlink(missing_ok=True)
         return result
 
 
@@ -291,7 +313,12 @@ def card(result: Atlas, layer: int, head: int) -> str:
     """A head with its jobs, its quantiles and examples."""
     one = result[layer, head]
     shares = [f"{one.quantile('largest', share / 10):.2f}" for share in range(1, 10)]
-    lines = [repr(one), f"  largest weight of a row, deciles: {' '.join(shares)}"]
+    lines = [repr(one)]
+    if one.atlas.layers[layer].probed is not None:
+        lines += [f"  probe: {', '.join(f'{name} {score:.2f}' for name, score in one.probe.items())}"]
+    if one.atlas.layers[layer].costs is not None:
+        lines += [f"  without it, the loss per token grows by {one.effect[0]:.3f} ± {one.effect[1]:.3f}"]
+    lines += [f"  largest weight of a row, deciles: {' '.join(shares)}"]
     for title, which in (("strongest", "strongest"), ("any row", "uniform"), ("weakest tenth", 0)):
         examples = one.examples(which)[:_SHOWN]
         lines += [f"  {title}:" * bool(examples), *(f"    {each.strength:.2f}  {each}" for each in examples)]

@@ -57,6 +57,25 @@ def test_the_probe_is_beside_it():
     assert max(atlas.heads(), key=lambda one: one.probe["induction"]).name == "blocks.4.attention[3]"
 
 
+def test_what_the_absence_of_a_head_costs_is_beside_it(model, tmp_path):
+    sample = [ids for ids in TEXTS if ids.shape[1] > 4]
+    atlas = regard.atlas(model, TEXTS, effect=sample)
+    effects = regard.effect(model, sample)
+    assert [head.effect for layer in atlas for head in layer] == [
+        (pytest.approx(one.loss, rel=1e-6), pytest.approx(one.noise, rel=1e-6)) for one in effects
+    ]
+    plain = regard.atlas(model, TEXTS)
+    with pytest.raises(
+        ValueError, match=r"was not measured; measure with atlas\(model, texts, effect=\[some texts\]\)"
+    ):
+        _ = plain[0, 0].effect
+    assert (plain + atlas)[1, 2].effect == (atlas + plain)[1, 2].effect == atlas[1, 2].effect
+    again = regard.atlas(model, TEXTS, start=atlas)
+    again.save(tmp_path / "atlas.safetensors")
+    assert regard.load_atlas(tmp_path / "atlas.safetensors")[1, 2].effect == atlas[1, 2].effect
+    assert " effect " in atlas.table(width=120)
+
+
 def test_padding_is_in_no_sum():
     encoder = torch.nn.TransformerEncoder(
         torch.nn.TransformerEncoderLayer(12, 3, 24, dropout=0.0, batch_first=True), 2, enable_nested_tensor=False

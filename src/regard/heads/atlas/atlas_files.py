@@ -32,6 +32,7 @@ FORMAT, VERSION = "regard.atlas", 1
 _LONGEST = 4096  # characters of a token
 _MOST_LAYERS = 4096
 _LARGEST = 1 << 53  # of a count
+_BESIDE = {"probed": (3, 1.1), "costs": (2, 1e9)}  # numbers of a head, and the largest that can be
 # The table of examples, a row each: its columns, their widths and their types.
 _COLUMNS = {
     **dict.fromkeys(("layer", "head", "group", "key", "text", "token"), (None, torch.int64)),
@@ -48,7 +49,8 @@ def write_layers(path: str | Path, layers: Sequence[LayerAtlas], about: Mapping[
     tensors = {
         f"{number}.{name}": tensor for number, layer in enumerate(layers) for name, tensor in vars(layer.sums).items()
     }
-    probed = {f"{n}.probed": layer.probed for n, layer in enumerate(layers) if layer.probed is not None}
+    beside = {f"{n}.{name}": getattr(layer, name) for n, layer in enumerate(layers) for name in _BESIDE}
+    beside = {name: tensor for name, tensor in beside.items() if tensor is not None}
     table, words = _table(layers)
     header = {
         "version": VERSION,
@@ -61,7 +63,7 @@ def write_layers(path: str | Path, layers: Sequence[LayerAtlas], about: Mapping[
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     metadata = {FORMAT: json.dumps(header)}  # one text: safetensors writes several in any order
-    write_safetensors(path, tensors | probed | table, metadata)
+    write_safetensors(path, tensors | beside | table, metadata)
 
 
 def read_layers(path: str | Path) -> tuple[list[LayerAtlas], dict[str, Any]]:
@@ -97,7 +99,8 @@ def _read(file: Any, header: Mapping[str, Any]) -> tuple[list[LayerAtlas], dict[
         )
         sums = Sums(**{each.name: _sum(file, number, each.name, heads) for each in fields(Sums)})
         require(sums.steps.shape[1] == 2 * sums.reach + 1, f"layer {number}: steps and places do not fit")
-        layers.append(LayerAtlas(one["name"], sums, Samples(heads), marks, _probed(file, number, heads)))
+        beside = {name: _beside(file, number, name, heads) for name in _BESIDE}
+        layers.append(LayerAtlas(one["name"], sums, Samples(heads), marks, **beside))
     _read_examples(file, layers, [_piece(*one) for one in header["words"]])
     about = {name: whole_number(header[name], name, _LARGEST) for name in ("texts", "tokens")}
     return layers, about | {name: header[name] for name in ("model", "weights", "extra")}
@@ -118,12 +121,14 @@ def _sum(file: Any, layer: int, name: str, heads: int) -> Tensor:
     return tensor
 
 
-def _probed(file: Any, layer: int, heads: int) -> Tensor | None:
-    if f"{layer}.probed" not in file.keys():  # noqa: SIM118, it is no dict
+def _beside(file: Any, layer: int, name: str, heads: int) -> Tensor | None:
+    """Numbers of each head that are no sums, where there are any; NaN where one is unknown."""
+    if f"{layer}.{name}" not in file.keys():  # noqa: SIM118, it is no dict
         return None
-    tensor = _tensor(file, f"{layer}.probed", (heads, 3))
-    checks.check_dtype(f"layer {layer}: probed", tensor, "numbers")
-    checks.check_range(f"layer {layer}: probed", tensor, -0.1, 1.1, {})
+    width, most = _BESIDE[name]
+    tensor = _tensor(file, f"{layer}.{name}", (heads, width))
+    checks.check_dtype(f"layer {layer}: {name}", tensor, "numbers")
+    checks.check_range(f"layer {layer}: {name}", tensor, -most, most, {})
     return tensor.double()
 
 

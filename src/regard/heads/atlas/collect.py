@@ -14,6 +14,7 @@ from regard.heads.atlas.cells import RowTokens, row_tokens
 from regard.heads.atlas.examples import Samples, add_examples
 from regard.heads.atlas.result import Atlas
 from regard.heads.atlas.sums import LayerAtlas, Sums, add_record
+from regard.heads.change.effect import effect as run_effect
 from regard.heads.inputs.pieces import reader_of
 from regard.heads.probe import evaluating, frugal_options
 from regard.heads.probe import probe as run_probe
@@ -33,6 +34,7 @@ def atlas(
     tokenizer: Any = None,
     start: Atlas | None = None,
     probe: bool = False,
+    effect: Sequence[Any] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Atlas:
     """Add up what every head does over a corpus: means, quantiles, jobs, and examples.
@@ -51,18 +53,21 @@ def atlas(
     tokenizer: reads token ids as texts, for examples and for classes of tokens. [default: model.tokenizer, if any]
     start: an atlas of the same model, to which this corpus is added.
     probe: measure what regard.probe says of each head, too; for causal language models.
+    effect: a few texts, in which it is measured what the absence of each head costs, as by regard.effect.
     progress: called after each batch with how many texts and tokens were read.
 
     The model runs in eval mode, without gradients; its training mode is restored. Memory does not grow with the corpus.
     Raises ValueError where attention weights or logits are NaN, and where a batch ran other layers than the one before.
     """
     builder = AtlasBuilder(model, tokenizer, start)
+    probed = probe_scores(model, tokenizer) if probe else None  # first: they may refuse the model
+    costs = None if effect is None else head_costs(model, effect, tokenizer)
     with evaluating(model):
         for batch in batches:
             builder.add(batch)
             if progress is not None:
                 progress(builder.texts, builder.tokens)
-    return with_probe(builder.atlas(), model, tokenizer) if probe else builder.atlas()
+    return with_scores(builder.atlas(), probed, costs)
 
 
 class AtlasBuilder:
@@ -153,22 +158,44 @@ class AtlasBuilder:
 
     def atlas(self, **extra: Any) -> Atlas:
         """What was added so far, on the CPU; extra: plain values that its file carries."""
-        probed = [layer.probed for layer in self._done.layers] or [None] * len(self._layers)
-        each = zip(self._layers, self._sums, self._samples, self._marks, probed, strict=True)
+        each = zip(self._layers, self._sums, self._samples, self._marks, strict=True)
         layers = [
-            LayerAtlas(name, sums.to("cpu"), samples + Samples(heads), marks, scores)
-            for (name, heads), sums, samples, marks, scores in each
+            LayerAtlas(name, sums.to("cpu"), samples + Samples(heads), marks)
+            for (name, heads), sums, samples, marks in each
         ]
+        for number, before in enumerate(self._done.layers):
+            layers[number] = replace(layers[number], probed=before.probed, costs=before.costs)
         return Atlas(layers, self._done.model, self._done.weights, self.texts, self.tokens, extra)
 
 
-def with_probe(measured: Atlas, model: nn.Module, tokenizer: Any = None) -> Atlas:
-    """The atlas with what regard.probe says of each head."""
+HeadScores = Mapping[tuple[int, int], Tensor]  # by layer and head
+
+
+def probe_scores(model: nn.Module, tokenizer: Any = None) -> HeadScores:
+    """What regard.probe says of each head, (3,) each."""
     report = run_probe(model, tokenizer=tokenizer)
-    scores = {(head.layer, head.head): row for head, row in zip(report.heads(), report.scores, strict=True)}
+    return {(head.layer, head.head): row for head, row in zip(report.heads(), report.scores, strict=True)}
+
+
+def head_costs(model: nn.Module, texts: Sequence[Any], tokenizer: Any = None) -> HeadScores:
+    """What the absence of each head costs in these texts, and its standard error, (2,) each: see regard.effect."""
+    effects = run_effect(model, texts, tokenizer=tokenizer)
+    return {head: torch.tensor([one.loss, one.noise]) for head, one in effects.by_head().items()}
+
+
+def with_scores(measured: Atlas, probed: HeadScores | None, costs: HeadScores | None) -> Atlas:
+    """The atlas with these beside the sums; None leaves what it has."""
+
+    def of_layer(scores: HeadScores | None, number: int, heads: int, before: Tensor | None) -> Tensor | None:
+        return before if scores is None else torch.stack([scores[number, head].double() for head in range(heads)])
+
     layers = [
-        replace(layer, probed=torch.stack([scores[number, head].double() for head in range(layer.heads)]))
-        for number, layer in enumerate(measured.layers)
+        replace(
+            one,
+            probed=of_layer(probed, number, one.heads, one.probed),
+            costs=of_layer(costs, number, one.heads, one.costs),
+        )
+        for number, one in enumerate(measured.layers)
     ]
     return replace(measured, layers=layers)
 

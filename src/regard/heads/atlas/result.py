@@ -24,6 +24,7 @@ from regard.heads.report.views import place
 from regard.support.printable import printable_errors
 
 NOT_PROBED = "the heads were not probed; measure with atlas(model, texts, probe=True)"
+NO_EFFECTS = "what the absence of heads costs was not measured; measure with atlas(model, texts, effect=[some texts])"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -212,6 +213,14 @@ class AtlasHead:
         if self._own.probed is None:
             raise ValueError(NOT_PROBED)
         return dict(zip(SCORES, self._own.probed[self.head].tolist(), strict=True))
+
+    @property
+    def effect(self) -> tuple[float, float]:
+        """By how much the loss per token grows without the head, and the standard error; in the texts of effect=."""
+        if self._own.costs is None:
+            raise ValueError(NO_EFFECTS)
+        loss, noise = self._own.costs[self.head].tolist()
+        return loss, noise
 
     def examples(self, which: str | int = "strongest") -> list[ExampleRow]:
         """Rows of the corpus, as examples of what the head does.

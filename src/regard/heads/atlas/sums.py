@@ -96,6 +96,7 @@ class LayerAtlas:
     samples: Samples
     marks: tuple[str, ...] = ()  # what is assumed about it, or unknown
     probed: Tensor | None = None  # (H, 3) float64: the scores of regard.probe
+    costs: Tensor | None = None  # (H, 2) float64: what its absence costs, and the standard error of that
 
     @property
     def heads(self) -> int:
@@ -103,11 +104,11 @@ class LayerAtlas:
         return len(self.sums.jobs)
 
     def __add__(self, other: LayerAtlas) -> LayerAtlas:
-        probed = other.probed if self.probed is None else self.probed
+        beside = {name: getattr(self, name) for name in ("probed", "costs")}
+        beside = {name: getattr(other, name) if one is None else one for name, one in beside.items()}
         marks = tuple(dict.fromkeys((*self.marks, *other.marks)))
-        return replace(
-            self, sums=self.sums + other.sums, samples=self.samples + other.samples, marks=marks, probed=probed
-        )
+        sums, samples = self.sums + other.sums, self.samples + other.samples
+        return replace(self, sums=sums, samples=samples, marks=marks, **beside)
 
 
 def add_record(sums: Sums, record: Record, tokens: RowTokens) -> Sums:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from regard.heads.atlas.result import Atlas, AtlasHead
 from regard.show.terminal.heads import head_rows, legend, mark_notes, plural
-from regard.show.terminal.table import Cell, html_table, legend_table, terminal_width, text_table
+from regard.show.terminal.table import Cell, Signed, html_table, legend_table, terminal_width, text_table
 from regard.support.drawing import as_html, as_text
 
 _FEW = 24  # rows unless all are asked for
@@ -13,6 +13,7 @@ _LEGEND = {
     "rows": "share of single rows that do this job; position is no job of a row",
     "texts": "share of texts in which it has its most frequent role",
     "probe": "induction score on repeated random tokens",
+    "effect": "by how much the loss per token grows without the head, in a sample",
 }
 
 
@@ -53,15 +54,16 @@ def _rows(atlas: Atlas) -> tuple[list[str], list[list[Cell]]]:
     """The headings, and a row for each head: as of a report, and after the role what the corpus adds."""
     heads, portraits = atlas.heads(), atlas.portraits()
     columns, rows = head_rows({(one.layer, one.head): portraits[one.layer, one.head] for one in heads})
-    is_probed = all(layer.probed is not None for layer in atlas.layers)
-    added = [_added(one, is_probed) for one in heads]
-    names = ["rows", "texts", *["probe"] * is_probed]
+    has = [all(getattr(layer, name) is not None for layer in atlas.layers) for name in ("probed", "costs")]
+    added = [_added(one, *has) for one in heads]
+    names = ["rows", "texts", *["probe"] * has[0], *["effect"] * has[1]]
     return [*columns[:2], *names, *columns[2:]], [
         [*row[:2], *more, *row[2:]] for row, more in zip(rows, added, strict=True)
     ]
 
 
-def _added(head: AtlasHead, is_probed: bool) -> Sequence[Cell]:
+def _added(head: AtlasHead, is_probed: bool, has_effect: bool) -> Sequence[Cell]:
     share = head.jobs.get(head.role.name, math.nan if head.role.name == "position" else 0.0)
     shares: list[Cell] = ["·" if math.isnan(one) else f"{one:.0%}" for one in (share, head.stability)]
-    return [*shares, *([head.probe["induction"]] if is_probed else [])]
+    effect: list[Cell] = [Signed(head.effect[0])] if has_effect else []
+    return [*shares, *([head.probe["induction"]] if is_probed else []), *effect]
