@@ -5,6 +5,7 @@ import torch
 
 import regard
 from heads.atlas.corpora import Letters, corpus, same_sums, small_model
+from helpers import says_it_ourselves
 from regard.heads.atlas.collect import AtlasBuilder, weights_fingerprint
 from regard.heads.measure.registry import AVERAGED
 
@@ -126,6 +127,7 @@ def test_logits_that_are_nan_are_refused(model):
         regard.atlas(broken, TEXTS)
 
 
+@says_it_ourselves
 def test_what_is_no_module_is_refused():
     with pytest.raises(ValueError, match=r"atlas\(\) takes a torch\.nn\.Module and this is a str; load it first"):
         regard.atlas("tiny", TEXTS)

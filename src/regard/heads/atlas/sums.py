@@ -18,7 +18,7 @@ from regard.heads.atlas.jobs import counts_of, job_numbers
 from regard.heads.atlas.sketch import BINS, bins_of
 from regard.heads.measure.registry import AVERAGED
 from regard.heads.report.record import Record
-from regard.heads.report.roles import ENOUGH, ROLES, Tally, add_largest, uniform_value
+from regard.heads.report.roles import ENOUGH, ROLES, Tally, add_largest, uniform_values
 
 COUNT, SUM, SQUARES = range(3)  # of the last axis of moments
 
@@ -124,7 +124,7 @@ def add_record(sums: Sums, record: Record, tokens: RowTokens) -> Sums:
     _refuse_nan(record, visible, values[:, :, AVERAGED.index("largest")])
     rows = values.double()
     valid = ~rows.isnan()
-    chance, uniform = 1 / visible, {name: uniform_value(name, visible, distance) for name in AVERAGED}
+    chance, uniform = 1 / visible, uniform_values(visible, distance)
     each = {name: rows[:, :, k] for k, name in enumerate(AVERAGED) if name in known}
     rows = torch.where(valid, rows, 0.0)
 
@@ -134,7 +134,7 @@ def add_record(sums: Sums, record: Record, tokens: RowTokens) -> Sums:
     sums.rows[:, :, : moments.shape[2]] += moments
     by_text = parts.sum(-1)  # (B, 3, H, K)
     for k, name in enumerate(AVERAGED):
-        even = uniform[name]
+        even = uniform.get(name)
         by_chance = torch.where(valid[:, :, k], chance, 0.0).sum(-1)  # (B, H)
         by_uniform = by_text[:, SUM, :, k] if even is None else torch.where(valid[:, :, k], even, 0.0).sum(-1)
         sums.even[:, k] += torch.stack([by_chance, by_uniform], -1).sum(0)
@@ -143,7 +143,7 @@ def add_record(sums: Sums, record: Record, tokens: RowTokens) -> Sums:
     numbers = job_numbers(
         {name: one.masked_fill(~several, torch.nan) for name, one in each.items()},
         dict.fromkeys(each, chance),
-        {name: even for name, even in uniform.items() if even is not None},
+        uniform,
     )
     sums.jobs.add_(counts_of(numbers))
     _add_texts(sums, by_text, valid, chance, uniform)
@@ -160,7 +160,7 @@ def _add_bins(sums: Sums, values: Tensor, valid: Tensor) -> None:
     sums.bins.add_(counts[..., :BINS])
 
 
-def _add_texts(sums: Sums, by_text: Tensor, valid: Tensor, chance: Tensor, uniform: dict[str, Tensor | None]) -> None:
+def _add_texts(sums: Sums, by_text: Tensor, valid: Tensor, chance: Tensor, uniform: dict[str, Tensor]) -> None:
     """Add the means of each text, of at least as many rows as a role needs, and the job that the text shows."""
     count = by_text[:, COUNT]  # (B, H, K)
     means = torch.where(count >= ENOUGH, by_text[:, SUM] / count, torch.nan)
@@ -173,7 +173,7 @@ def _add_texts(sums: Sums, by_text: Tensor, valid: Tensor, chance: Tensor, unifo
 
     each = {name: means[..., k] for k, name in enumerate(AVERAGED)}
     by_chance = {name: mean_of(chance, k) for k, name in enumerate(AVERAGED)}
-    even = {name: mean_of(one, AVERAGED.index(name)) for name, one in uniform.items() if one is not None}
+    even = {name: mean_of(one, AVERAGED.index(name)) for name, one in uniform.items()}
     sums.text_jobs.add_(counts_of(job_numbers(each, by_chance, even)))
 
 

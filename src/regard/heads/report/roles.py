@@ -97,10 +97,10 @@ class Tally:
         places = torch.zeros(heads, reach + 1, dtype=torch.long)
         for record in records:
             visible, distance = (x.cpu().double() for x in record.visible())
+            uniform = uniform_values(visible, distance)
             for name in filter(record.has, AVERAGED):
                 rows = record.read(name).cpu().double()  # (B, H, T)
-                uniform = uniform_value(name, visible, distance)
-                each = torch.stack([rows, torch.ones_like(rows), 1 / visible, rows if uniform is None else uniform])
+                each = torch.stack([rows, torch.ones_like(rows), 1 / visible, uniform.get(name, rows)])
                 sums[name] = sums.get(name, 0) + torch.where(rows.isnan(), 0.0, each).nansum((1, 3))
             add_largest(record, steps, places)
         return cls(sums, steps, places)
@@ -182,9 +182,9 @@ def _mixed(others: list[Role]) -> Role:
     return Role("mixed", nearest.score, nearest.threshold, f"nothing passes; nearest is {nearest}")
 
 
-def uniform_value(name: str, visible: Tensor, distance: Tensor) -> Tensor | None:
-    """What a statistic would be for uniform attention, where roles compare it with that."""
-    return {"entropy": visible.log(), "distance": distance}.get(name)
+def uniform_values(visible: Tensor, distance: Tensor) -> dict[str, Tensor]:
+    """What statistics would be for uniform attention, where roles compare them with that."""
+    return {"entropy": visible.log(), "distance": distance}
 
 
 def add_largest(record: Record, steps: Tensor, places: Tensor) -> None:
