@@ -10,6 +10,7 @@ BENCHMARKS = {  # name: module, and what it measures
     "layer": ("benchmarks.layer", "Time one attention layer against other libraries' layers."),
     "memory": ("benchmarks.memory", "Measure the memory of one layer over a long text, on the CPU."),
     "watch": ("benchmarks.watch", "Time watched attention and models against unwatched ones."),
+    "atlas": ("benchmarks.atlas", "Time an atlas of a corpus against the unwatched forwards."),
     "cut": ("benchmarks.cut", "Time a model with a head switched off against TransformerLens."),
     "written": ("benchmarks.written", "Compare and time what heads write, and attribution, with TransformerLens."),
     "generate": ("benchmarks.generate", "Time text generation against transformers."),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from regard import GPT, GPTConfig, Rotary, watch
+from regard import GPT, GPTConfig, Rotary, atlas, watch
 from regard.gpt.checkpoint.saving import save
 from regard.gpt.tokenizer.tokenizer import Tokenizer
 from regard.heads.change.effects import Effects, Measured
@@ -147,7 +147,7 @@ class Corpus:
     def __init__(self, folder):
         self.folder = Path(folder)
         torch.manual_seed(7)
-        self.sources = [*self._models(), *self._tokenizers(), *self._seen(), *self._effects()]
+        self.sources = [*self._models(), *self._tokenizers(), *self._seen(), *self._effects(), *self._atlas()]
 
     def damaged(self, number, target):
         """Write the damaged copy of this number to `target`; returns its kind and the path to load."""
@@ -219,6 +219,14 @@ class Corpus:
         measured = Measured(cuts, losses, changes, [[1, 2], [0]], [2, 2], {(0, 0): "induction"}, texts, "0")
         Effects(measured).save(folder / "effects.json")
         yield "effects", folder, ["effects.json"]
+
+    def _atlas(self):
+        folder = self.folder / "atlas"
+        folder.mkdir()
+        model = GPT(GPTConfig(vocab_size=307, context_length=31, num_layers=2, d_model=12, num_heads=2)).eval()
+        measured = atlas(model, [torch.randint(0, 290, (2, 7))], tokenizer=Tokenizer.train([TEXT], 290), probe=True)
+        measured.save(folder / "atlas.safetensors")
+        yield "atlas", folder, ["atlas.safetensors"]
 
 
 def tokenizer_contents():

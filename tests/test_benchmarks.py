@@ -27,6 +27,7 @@ QUICKLY = ["--quick", "--device", "cpu", "--rounds", "2", "--seconds", "0.01"]
 RUNS = {
     "layer": ["--shape", "33,3,2,7", "--only", "regard,textbook layer,bare split"],
     "watch": ["--heads", "3x8", "--tokens", "37", "--case", "kernel", "--case", "model"],
+    "atlas": ["--tokens", "300"],
     "cut": ["--tokens", "37"],
     "written": ["--tokens", "37"],
     "generate": ["--prompt", "5", "--new", "3"],

@@ -91,7 +91,7 @@ def test_what_installs_the_completion_writes_no_escape_codes(tmp_path):
     assert "x1b" not in shown.out
 
 
-@pytest.mark.parametrize("name", ["trace", "see", "page", "compare", "generate", "train"])
+@pytest.mark.parametrize("name", ["trace", "see", "page", "compare", "atlas", "generate", "train"])
 def test_help_has_one_style(name):
     text = run.invoke(app, [name, "--help"]).output
     assert not re.search(r"default:\s+\(|<list|range>|x>=|\S  \[(default|required)", text)
@@ -187,7 +187,7 @@ def test_the_script_of_a_shell_can_be_shown():
 NO_DEFAULT = {"--version", "--install-completion", "--show-completion", "--help", "--data", "--out"}
 
 
-@pytest.mark.parametrize("name", ["see", "page", "compare", "effect", "serve", "generate", "train"])
+@pytest.mark.parametrize("name", ["see", "page", "compare", "effect", "atlas", "serve", "generate", "train"])
 def test_every_option_shows_its_default(name):
     text = run.invoke(app, [name, "--help"]).output
     options = re.split(r"\n  (?=-)", text.partition("Options:")[2].strip("\n "))
@@ -197,7 +197,9 @@ def test_every_option_shows_its_default(name):
             assert re.search(r"\[default:", option), option
 
 
-@pytest.mark.parametrize("name", ["trace", "see", "page", "compare", "effect", "serve", "check", "grade", "generate"])
+@pytest.mark.parametrize(
+    "name", ["trace", "see", "page", "compare", "effect", "atlas", "serve", "check", "grade", "generate"]
+)
 def test_a_command_has_one_job_and_at_most_14_options(name):
     options = run.invoke(app, [name, "--help"]).output.partition("Options:")[2]
     assert len(re.findall(r"^  -", options, re.MULTILINE)) - 1 <= 14  # without --help
@@ -209,7 +211,7 @@ def test_the_installed_command_answers():
     assert "Attention you can read, see, check and ship." in done.stdout
 
 
-COMMANDS = ["trace", "see", "page", "compare", "effect", "serve", "check", "grade", "generate", "train"]
+COMMANDS = ["trace", "see", "page", "compare", "effect", "atlas", "serve", "check", "grade", "generate", "train"]
 
 
 @pytest.mark.parametrize("arguments", [[], *([name] for name in COMMANDS)], ids=" ".join)

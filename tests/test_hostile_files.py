@@ -33,7 +33,7 @@ def corpus(tmp_path_factory):
 def test_a_damaged_file_loads_or_is_refused(corpus, first, tmp_path):
     judged = [judge(corpus, number, tmp_path / str(number)) for number in range(first, first + 65)]
     assert [one for one in judged if one["fault"]] == []
-    assert {one["kind"] for one in judged} == {"model", "tokenizer", "seen", "effects"}
+    assert {one["kind"] for one in judged} == {"model", "tokenizer", "seen", "effects", "atlas"}
     assert {one["ended"] for one in judged} == {"loaded", "refused"}
 
 

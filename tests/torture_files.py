@@ -28,7 +28,8 @@ from pathlib import Path
 import torch
 
 from file_mutations import TEXT, Corpus
-from regard import GPT, load_effects, load_seen
+from regard import GPT, load_atlas, load_effects, load_seen
+from regard.commands.atlas import card
 from regard.gpt.tokenizer.tokenizer import Tokenizer
 from regard.heads.measure.registry import ROWS
 from regard.show.terminal.heat_map import head_picture
@@ -53,12 +54,14 @@ def use(kind, path):
         tokenizer.decode(tokenizer.encode(TEXT))
         tokenizer.pieces(range(min(tokenizer.vocab_size, 300)))
     else:
-        loaded = load_seen(path) if kind == "seen" else load_effects(path)
+        loaded = {"seen": load_seen, "effects": load_effects, "atlas": load_atlas}[kind](path)
         with redirect_stdout(io.StringIO()):
             print(loaded)
             print(loaded.table(width=80, all=True))
             if kind == "seen" and loaded.layers:
                 read_heads(loaded)
+            if kind == "atlas":
+                print(*(card(loaded, one.layer, one.head) for one in loaded.heads()), (loaded + loaded).table(all=True))
 
 
 NAMES = ("role", "received", "received_mean", "histogram", *ROWS)

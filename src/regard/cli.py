@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from regard.commands.atlas import atlas
 from regard.commands.card import card
 from regard.commands.check import check
 from regard.commands.compare import compare
@@ -58,6 +59,7 @@ _COMMANDS = (
     play,
     compare,
     effect,
+    atlas,
     serve,
     check,
     grade,

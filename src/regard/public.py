@@ -21,6 +21,8 @@ from regard.attention.presets import (
 )
 from regard.gpt import GPT, GPTConfig
 from regard.gpt.tokenizer.tokenizer import Tokenizer
+from regard.heads.atlas.collect import atlas
+from regard.heads.atlas.result import Atlas, load_atlas
 from regard.heads.change.cut import cut
 from regard.heads.change.effect import Effects, effect, load_effects
 from regard.heads.change.routes import routes
@@ -35,6 +37,7 @@ __all__ = [
     "GPT",
     "GPT2_CONFIGS",
     "GPT3_CONFIG",
+    "Atlas",
     "Cache",
     "Effects",
     "GPTConfig",
@@ -48,6 +51,7 @@ __all__ = [
     "Verdict",
     "adopt",
     "alibi_slopes",
+    "atlas",
     "attend",
     "attend_in_steps",
     "causal",
@@ -64,6 +68,7 @@ __all__ = [
     "effect",
     "explain",
     "ladder",
+    "load_atlas",
     "load_effects",
     "load_seen",
     "padding",

@@ -2,6 +2,7 @@
 
 from regard.show import figures as figures
 from regard.show.page import write as write
+from regard.show.terminal import atlases as atlases
 from regard.show.terminal import effects as effects
 from regard.show.terminal import heads as heads
 from regard.show.terminal import heat_map as heat_map

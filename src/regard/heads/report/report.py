@@ -180,7 +180,7 @@ class Seen(Collection, ShownAsWidget):
 
     def _tally(self, number: int, records: list[Record] | None) -> Tally:
         if number not in self._tallies:
-            self._tallies[number] = Tally(self._records()[number] if records is None else records)
+            self._tallies[number] = Tally.of(self._records()[number] if records is None else records)
         return self._tallies[number]
 
     def portraits(self) -> dict[tuple[int, int], HeadSummary]:
@@ -197,7 +197,7 @@ class Seen(Collection, ShownAsWidget):
         """(layer, head) as the table lists them: grouped by role, the clearest first."""
         chosen = None if layer is None else self._find(layer)[0]
         roles = {key: one.role for key, one in self.portraits().items() if chosen in (None, key[0])}
-        return sorted(roles, key=lambda key: _rank(roles[key]))  # stable: equal roles stay in order
+        return sorted(roles, key=lambda key: rank_of(roles[key]))  # stable: equal roles stay in order
 
     def heads(
         self,
@@ -366,7 +366,7 @@ class Seen(Collection, ShownAsWidget):
         return as_html(self)
 
 
-def _rank(role: Role) -> tuple[int, float]:
+def rank_of(role: Role) -> tuple[int, float]:
     """Induction first, mixed last; first token late, because many heads have it and few have the others."""
     if not role.clear:
         return len(NAMES) + (role.name == "mixed"), 0.0

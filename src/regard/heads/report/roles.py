@@ -34,7 +34,7 @@ a passage of different tokens that is repeated once, the two differ by that divi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -71,38 +71,39 @@ class Role:
         return self.name not in ROLES or ROLES[self.name].clear
 
 
+UNIT = 1 << 32  # the largest weights are summed in whole numbers of 2⁻³², so that no order of adding changes a sum
+
+
 class Tally:
-    """Means over all rows of one layer, in one forward or several, from which roles are computed."""
+    """Means over all rows of one layer, in one forward or several, from which roles are computed.
 
-    def __init__(self, records: Sequence[Record]) -> None:
-        heads, self._reach = records[0].sizes[1], max(max(record.sizes[2:]) for record in records)
-        # By statistic, (4, H): its mean, the number of rows, the means of 1 / visible keys and of uniform attention.
-        self._means: dict[str, Tensor] = {}
-        # The largest weights by steps back, from −reach, and by the position of their key.
-        self._steps = torch.zeros(heads, 2 * self._reach + 1, dtype=torch.float64)
-        self._places = torch.zeros(heads, self._reach + 1, dtype=torch.float64)
+    sums: by statistic, (4, H): its sum, the number of rows, the sums of 1 / visible keys and of uniform attention.
+    steps, places: whole numbers, (H, 2 · reach + 1) and (H, reach + 1): the largest weights, in UNITs, by steps back,
+    from −reach, and by the position of their key.
+    """
+
+    def __init__(self, sums: Mapping[str, Tensor], steps: Tensor, places: Tensor) -> None:
+        self._reach, self._steps, self._places = places.shape[1] - 1, steps.cpu(), places.cpu()
+        self._means: dict[str, Tensor] = {}  # (4, H): the mean, the number of rows, the means of the other two
+        for name, (total, rows, chance, uniform) in sums.items():
+            self._means[name] = torch.stack([total / rows, rows, chance / rows, uniform / rows]).cpu()
+
+    @classmethod
+    def of(cls, records: Sequence[Record]) -> Tally:
+        """Those of these records."""
+        heads, reach = records[0].sizes[1], max(max(record.sizes[2:]) for record in records)
+        sums: dict[str, Tensor] = {}
+        steps = torch.zeros(heads, 2 * reach + 1, dtype=torch.long)
+        places = torch.zeros(heads, reach + 1, dtype=torch.long)
         for record in records:
-            self._add(record)
-        for name, sums in self._means.items():
-            total, rows, chance, uniform = sums
-            self._means[name] = torch.stack([total / rows, rows, chance / rows, uniform / rows])
-
-    def _add(self, record: Record) -> None:
-        visible, distance = (x.cpu().double() for x in record.visible())
-        uniform = {"entropy": visible.log(), "distance": distance}
-        for name in filter(record.has, AVERAGED):
-            rows = record.read(name).cpu().double()  # (B, H, T)
-            each = torch.stack([rows, torch.ones_like(rows), 1 / visible, uniform.get(name, rows)])
-            sums = torch.where(rows.isnan(), 0.0, each).nansum((1, 3))
-            self._means[name] = self._means.get(name, 0) + sums
-        if record.has("largest", "largest_key"):
-            key = record.read("largest_key").cpu().long()  # (B, H, T)
-            weight = record.read("largest").cpu().double()
-            weight = torch.where((key < 0) | weight.isnan(), 0.0, weight)
-            self._places.scatter_add_(1, _by_head(key.clamp(min=0)), _by_head(weight))
-            if record.has_positions:  # no distance is defined otherwise, as in cross-attention
-                back = torch.where(key < 0, 0, record.positions() - key) + self._reach
-                self._steps.scatter_add_(1, _by_head(back), _by_head(weight))
+            visible, distance = (x.cpu().double() for x in record.visible())
+            uniform = uniform_values(visible, distance)
+            for name in filter(record.has, AVERAGED):
+                rows = record.read(name).cpu().double()  # (B, H, T)
+                each = torch.stack([rows, torch.ones_like(rows), 1 / visible, uniform.get(name, rows)])
+                sums[name] = sums.get(name, 0) + torch.where(rows.isnan(), 0.0, each).nansum((1, 3))
+            add_largest(record, steps, places)
+        return cls(sums, steps, places)
 
     def means(self, head: int) -> dict[str, float]:
         """The mean of each statistic that was collected, over the rows that have a value; NaN where none has."""
@@ -147,8 +148,8 @@ class Tally:
         back[self._reach : self._reach + 2] = 0  # the token itself and the previous one are roles of their own
         steps, key = int(back.argmax()) - self._reach, int(self._places[head].argmax())
         score, place = max(
-            (float(back.max()) / rows, f"the token {abs(steps)} {'back' if steps > 0 else 'ahead'}"),
-            (float(self._places[head].max()) / rows, f"token {key}"),
+            (float(back.max()) / UNIT / rows, f"the token {abs(steps)} {'back' if steps > 0 else 'ahead'}"),
+            (float(self._places[head].max()) / UNIT / rows, f"token {key}"),
             key=lambda scored: scored[0],
         )
         evidence = f"weight on {place} {score:.2f} on average, threshold {threshold:.2f}"
@@ -179,6 +180,25 @@ def _mixed(others: list[Role]) -> Role:
         return Role("mixed", math.nan, math.nan, why)
     nearest = max(others, key=lambda role: role.score - role.threshold)
     return Role("mixed", nearest.score, nearest.threshold, f"nothing passes; nearest is {nearest}")
+
+
+def uniform_values(visible: Tensor, distance: Tensor) -> dict[str, Tensor]:
+    """What statistics would be for uniform attention, where roles compare them with that."""
+    return {"entropy": visible.log(), "distance": distance}
+
+
+def add_largest(record: Record, steps: Tensor, places: Tensor) -> None:
+    """Add the largest weight of each row, by steps back and by the position of its key: see Tally."""
+    if not record.has("largest", "largest_key"):
+        return
+    key = record.read("largest_key").to(steps.device).long()  # (B, H, T)
+    weight = record.read("largest").to(steps.device)
+    weight = torch.where((key < 0) | weight.isnan(), 0.0, weight).double().mul(UNIT).round().long()
+    places.scatter_add_(1, _by_head(key.clamp(min=0)), _by_head(weight))
+    if record.has_positions:  # no distance is defined otherwise, as in cross-attention
+        reach = places.shape[1] - 1
+        back = torch.where(key < 0, 0, record.positions().to(steps.device) - key) + reach
+        steps.scatter_add_(1, _by_head(back), _by_head(weight))
 
 
 def _by_head(x: Tensor) -> Tensor:

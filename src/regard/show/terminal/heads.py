@@ -63,15 +63,15 @@ def _seen_as_text(
     if not len(seen):
         return _heading(seen, width)
     heads = _chosen(seen, layer)
-    columns, rows = _rows_of(heads)
+    columns, rows = head_rows(heads)
     shown = rows if all else rows[: few or _FEW]
     rest = [f"  {_left_out(rows[len(shown) :])}", f"  All of them: {more}"] if len(shown) < len(rows) else []
-    return _below(_heading(seen, width), columns, shown, width, rest, heads)
+    return below(_heading(seen, width), columns, shown, width, rest, heads)
 
 
 @as_html.register
 def _seen_as_html(seen: Seen) -> str:
-    columns, rows = _rows_of(_chosen(seen, None))
+    columns, rows = head_rows(_chosen(seen, None))
     last = f"{_left_out(rows[_FEW:])}. All of them: seen.table(all=True). " if len(rows) > _FEW else ""
     notes = mark_notes(seen.portraits())
     return html_table(_heading(seen, 80).strip(), columns, rows[:_FEW], last, legend(columns), notes)
@@ -84,15 +84,15 @@ def _head_list_as_text(heads: HeadList, width: int | None = None, all: bool = Fa
     if not len(heads):
         return f"  none {heads.what}"
     portraits = _listed(heads)
-    columns, rows = _rows_of(portraits)
+    columns, rows = head_rows(portraits)
     shown = rows if all else rows[:_FEW]
     rest = [f"  … and {len(rows) - _FEW} more: .table(all=True)"] if len(shown) < len(rows) else []
-    return _below(f"  {len(heads)} {heads.what}", columns, shown, width, rest, portraits)
+    return below(f"  {len(heads)} {heads.what}", columns, shown, width, rest, portraits)
 
 
 @as_html.register
 def _head_list_as_html(heads: HeadList) -> str:
-    columns, rows = _rows_of(_listed(heads))
+    columns, rows = head_rows(_listed(heads))
     last = f"… and {len(rows) - _FEW} more. " if len(rows) > _FEW else ""
     return html_table(f"{len(heads)} {heads.what}", columns, rows[:_FEW], last, legend(columns))
 
@@ -109,7 +109,7 @@ def _comparison_as_text(
     width = terminal_width() if width is None else width
     left = len(comparison) - len(shown)
     rest = [f"  {_more_changes(left) if more is None else f'… and {left} more: {more}'}"] if left else []
-    return _below(heading, *_change_rows(shown), width, rest)
+    return below(heading, *_change_rows(shown), width, rest)
 
 
 @as_html.register
@@ -152,7 +152,7 @@ def mark_notes(heads: Heads) -> list[str]:
     ]
 
 
-def _rows_of(heads: Heads) -> tuple[list[str], list[list[Cell]]]:
+def head_rows(heads: Heads) -> tuple[list[str], list[list[Cell]]]:
     """The headings of the columns, and a row for each of these heads."""
     # A column without any value is left out: no token was repeated, or all is cross-attention.
     known = {name for one in heads.values() for name, mean in one.means.items() if not math.isnan(mean)}
@@ -185,8 +185,8 @@ def _heading(seen: Seen, width: int) -> str:
     tokens = [T for layer in sizes for _, _, T, _ in layer]
     texts, runs = sizes[0][0][0], len(seen.forwards)
     parts = [
-        f"{_plural(str(len(sizes)), 'layer')} × {_plural(_range(heads), 'head')}",
-        ("" if texts == 1 else f"{texts} × ") + _plural(_range(tokens), "token"),
+        f"{plural(str(len(sizes)), 'layer')} × {plural(_range(heads), 'head')}",
+        ("" if texts == 1 else f"{texts} × ") + plural(_range(tokens), "token"),
         *([f"{runs} forwards"] if runs > 1 else []),
     ]
     start = "  " + " · ".join(parts)
@@ -201,7 +201,7 @@ def legend(columns: Sequence[str]) -> dict[str, str]:
     return lines | {one.heading: one.legend for one in STATISTICS if one.heading in columns and one.heading is not None}
 
 
-def _below(
+def below(
     heading: str, columns: Sequence[str], rows: Rows, width: int, rest: Sequence[str], heads: Heads | None = None
 ) -> str:
     """A table under its heading; below it what is left out, the legend of its columns, and the notes of marks."""
@@ -236,7 +236,7 @@ def _more_changes(rest: int) -> str:
     return f"… and {rest} more: .table(all=True), or fewer: .changed(0.2)"
 
 
-def _plural(count: str, word: str) -> str:
+def plural(count: str, word: str) -> str:
     return f"{count} {word}{'' if count == '1' else 's'}"
 
 

@@ -1,0 +1,1 @@
+"""What every head does over a corpus: sums, quantiles, jobs and examples that can be added, saved and compared."""

@@ -1,0 +1,74 @@
+"""Which class a token is of, and the random number that it always has."""
+
+import pytest
+import torch
+
+import regard
+from heads.atlas.corpora import Letters, small_model
+from regard.heads.atlas.cells import CLASSES, POSITIONS, mix, position_bin, row_tokens
+from regard.heads.inputs.pieces import TokenReader
+
+
+def tokens_of(ids, padding=None):
+    model = small_model()
+    with torch.no_grad(), regard.watch(model, tokenizer=Letters(), padding=padding) as seen:
+        model(ids)
+    return row_tokens(seen[0].record, TokenReader(Letters()))
+
+
+def test_every_token_has_one_class_and_one_position():
+    text = "§cat 12.\nab"
+    found = tokens_of(torch.tensor([Letters().encode(text)]))
+    kinds = [CLASSES[i] for i in found.cells[0, :, : len(CLASSES)].argmax(-1).tolist()]
+    first, inside = "first of a word", "inside a word"
+    expected = ["special", first, inside, inside, "space", "digits", "digits", "punctuation", "space", first, inside]
+    assert kinds == expected
+    assert found.cells.sum(-1).unique().tolist() == [2.0]
+    places = found.cells[0, :, len(CLASSES) :].argmax(-1)
+    assert places.tolist() == position_bin(torch.arange(len(text))).tolist()
+
+
+def test_positions_are_in_the_bins_of_their_names():
+    bins = position_bin(torch.tensor([0, 1, 2, 3, 4, 7, 8, 15, 16]))
+    assert [POSITIONS[i] for i in bins] == ["0", "1", "2–3", "2–3", "4–7", "4–7", "8–15", "8–15", "16–31"]
+    assert POSITIONS[-2:] == ("131072–262143", "262144–")
+    assert [POSITIONS[i] for i in position_bin(torch.tensor([262143, 262144]))] == list(POSITIONS[-2:])
+
+
+def test_a_number_depends_on_the_text_and_the_position_and_on_nothing_else():
+    ids = torch.randint(0, 31, (4, 13))
+    together = tokens_of(ids).numbers
+    alone = torch.cat([tokens_of(row[None]).numbers for row in ids.flip(0)]).flip(0)
+    assert torch.equal(together, alone)
+    assert len(together.unique()) == together.numel()
+    assert int(together.min()) >= 0
+    other = ids.clone()
+    other[1, 12] = (other[1, 12] + 1) % 31
+    assert (tokens_of(other).numbers == together).all(1).tolist() == [True, False, True, True]
+    assert not (tokens_of(other).numbers[1] == together[1]).any()
+
+
+def test_padding_changes_no_number_and_is_in_no_cell():
+    ids = torch.randint(0, 31, (1, 7))
+    padded = torch.cat([torch.zeros(1, 3, dtype=torch.long), ids], 1)
+    real = torch.tensor([[False] * 3 + [True] * 7])
+    one, other = tokens_of(padded, padding=real), tokens_of(ids)
+    assert torch.equal(one.numbers[:, 3:], other.numbers)
+    assert torch.equal(one.at[:, 3:], other.at)
+    assert not one.cells[:, :3].any()
+    assert torch.equal(one.cells[:, 3:], other.cells)
+
+
+def test_numbers_are_spread_evenly():
+    numbers = mix(torch.arange(100_003)) & ((1 << 63) - 1)
+    counts = (numbers >> 60).bincount(minlength=8)
+    assert counts.sub(100_003 / 8).abs().max() < 5 * (100_003 / 8) ** 0.5
+
+
+@pytest.mark.parametrize("reader", [None, TokenReader(Letters())])
+def test_without_a_reader_no_token_has_a_class(reader):
+    model = small_model()
+    with torch.no_grad(), regard.watch(model) as seen:
+        model(torch.tensor([[1, 2, 3]]))
+    found = row_tokens(seen[0].record, reader).cells[:, :, : len(CLASSES)]
+    assert found.sum().item() == 0  # a report without a reader knows no words either
