@@ -52,9 +52,9 @@ def test_a_folder_without_an_exercise_is_refused(tmp_path):
 
 
 def test_teachers_import_every_part_from_one_place():
-    from regard.school.exercises import Fault, Function, Judged, Layer, Question, Wrong
+    from regard.school.exercises import Fault, Function, Judged, Layer, Picture, Question, Wrong
 
-    names = [one.__name__ for one in (Fault, Function, Judged, Layer, Question, Wrong)]
+    names = [one.__name__ for one in (Fault, Function, Judged, Layer, Picture, Question, Wrong)]
     assert names == regard.school.exercises.__all__
     assert Question("answer", "b").because == {}
     assert (Layer("attention").causal, Wrong("n", "s").act, Fault("n", "s").why) == (None, None, "")

@@ -78,8 +78,8 @@ def drive(
     """Call what a file defines by this name, or read it where it is no function, and return the plain results.
 
     The job: name; calls, each with a list of written arguments and a seed; read: do not call it, even if that is
-    possible; module: the arguments and weights of a class; through: the text of a function that calls it, or "". After a
-    call that fails there are no more.
+    possible; module: the arguments and weights of a class; through: the name and the text of a function that calls
+    it. After a call that fails there are no more.
     """
     torch.set_num_threads(1)
     if job["name"] not in vars(submission):
@@ -89,10 +89,11 @@ def drive(
         build, state = (read_plain(one, tensors) for one in job["module"])
         target = found(*build).eval()
         target.load_state_dict(state, strict=False)
-    elif job["through"] and callable(found):
+    elif callable(found) and job.get("through"):
+        name, text = job["through"]
         names: dict[str, Any] = {}
-        exec(job["through"][1], names)
-        target = partial(names[job["through"][0]], found)
+        exec(text, names)
+        target = partial(names[name], found)
     results: list[dict[str, Any]] = []
     returned: dict[str, Tensor] = {}
     for call in job["calls"]:
