@@ -213,8 +213,8 @@ def _check_function(part: Function, runs: Runs, seed: int) -> Finding | None:
 def _explains(wrong: Wrong, part: Function, runs: Runs, seed: int) -> bool:
     """Does this wrong answer give the same result in every run?"""
     try:
-        acts = enumerate(runs) if wrong.act else ()
-        acted = [call_own(wrong.act, one, seed + run, part.through) for run, (one, _) in acts]
+        act = wrong.act
+        acted = [call_own(act, one, seed + run, part.through) for run, (one, _) in enumerate(runs)] if act else []
     except Exception:  # it cannot be made with these arguments
         return False
     return bool(acted) and all(is_same(seen, a, part.tolerance) for (_, seen), a in zip(runs, acted, strict=True))
