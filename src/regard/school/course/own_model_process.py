@@ -61,7 +61,7 @@ def _load(path: Path) -> ModuleType:
 class OwnModel:
     """The model of a learner's file, from the book to the picture of a head."""
 
-    def __init__(self, own: ModuleType, recipe: OwnRecipe, book: str, tell: Tell) -> None:
+    def __init__(self, own: Any, recipe: OwnRecipe, book: str, tell: Tell) -> None:
         self.own, self.recipe, self.book, self.tell = own, recipe, book, tell
         self.random = torch.Generator().manual_seed(recipe.seed)
 
@@ -129,7 +129,7 @@ class OwnModel:
 
     @torch.no_grad()
     def losses(self, step: int) -> dict[str, float]:
-        """How surprised the model is by pages that it has not read, and by the second half of a list that begins again."""
+        """The loss on pages that were held out, and on the second half of lists that begin again there."""
         self.model.eval()
         length, half = self.recipe.context + 1, self.recipe.context // 2
         starts = torch.linspace(0, len(self.held_out) - length - 1, 32).long()[:, None]
