@@ -7,12 +7,12 @@ from regard.cli import app
 from regard.commands.learning import speak
 from regard.school.course.courses import OWN_COURSE, read_course
 from regard.school.course.learner import start_folder
-from regard.school.course.own_model import Recipe
+from regard.school.course.own_model import OwnRecipe
 
 
 def quick(seconds):
-    sizes = {"merges": 3, "learned_on": 2000, "width": 8, "context": 16, "batch": 4, "lists": 2, "lists_later": 1}
-    return Recipe(**sizes, steps=20, every=10, count=9, seconds=seconds)
+    sizes = {"merges": 3, "learned_on": 2000, "width": 8, "context": 16, "batch": 4, "lists": 2}
+    return OwnRecipe(**sizes, steps=20, every=10, count=9, seconds=seconds)
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def learner(tmp_path, monkeypatch):
     for lesson in folder.course.lessons:
         folder.file_of(lesson).write_text(lesson.text("solution.py"))
     monkeypatch.chdir(folder.path)
-    monkeypatch.setattr(speak, "Recipe", quick)
+    monkeypatch.setattr(speak, "OwnRecipe", quick)
     return folder
 
 

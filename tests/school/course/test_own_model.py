@@ -6,13 +6,11 @@ import pytest
 
 from regard.school.course.courses import OWN_COURSE, read_course
 from regard.school.course.learner import start_folder
-from regard.school.course.own_model import BOOK, Recipe, train_own_model
+from regard.school.course.own_model import BOOK, OwnRecipe, train_own_model
 from regard.school.course.verification import with_definitions
 
 COURSE = read_course(OWN_COURSE)
-QUICK = Recipe(
-    merges=3, learned_on=2000, width=8, context=16, batch=4, lists=2, lists_later=1, steps=20, every=10, count=9
-)
+QUICK = OwnRecipe(merges=3, learned_on=2000, width=8, context=16, batch=4, lists=2, steps=20, every=10, count=9)
 JOINED = """
 class MultiHeadAttention(nn.Module):
     def __init__(self, d_in, d_out, context_length, dropout, num_heads, qkv_bias=False):

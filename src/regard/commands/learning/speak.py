@@ -10,7 +10,7 @@ import typer
 from regard.commands.learning.verifying import write_over
 from regard.school.course.answers import AnswerChecker, check_learner
 from regard.school.course.learner import LearnerFolder, today
-from regard.school.course.own_model import BOOK, Recipe, train_own_model
+from regard.school.course.own_model import BOOK, OwnRecipe, train_own_model
 from regard.school.drawing.lessons import colored, result_text, shown_path
 from regard.school.drawing.own_model import spoken_page, spoken_text
 from regard.show.terminal.table import terminal_width
@@ -38,7 +38,7 @@ def speak_with(folder: LearnerFolder, minutes: float, book: Path | None, output:
         typer.echo("  Nothing was trained: every file of your model must be right first.\n")
         raise typer.Exit({"wrong": 1}.get(checked.verdict.status, 2))
     result = None
-    for told in train_own_model(folder.file_of(lesson), Recipe(seconds=58 * minutes), book or BOOK):
+    for told in train_own_model(folder.file_of(lesson), OwnRecipe(seconds=58 * minutes), book or BOOK):
         if "error" in told:
             write_over("")
             raise ValueError(f"your model could not be trained: {printable(told['error'])}")

@@ -22,7 +22,7 @@ SPARE_SECONDS = 120.0  # for tokens and heads, which are not training, on a busy
 
 
 @dataclass(frozen=True)
-class Recipe:
+class OwnRecipe:
     """What is trained, and how. It was chosen so that a head learns to copy within the time, on two cores."""
 
     merges: int = 96
@@ -32,20 +32,18 @@ class Recipe:
     depth: int = 2
     context: int = 32
     batch: int = 48
-    lists: int = 40  # of these, lists of random tokens that begin again and again: until the model can copy them,
-    lists_later: int = 12  # and from then on
-    common: int = 64  # tokens that the lists are made of, until then; later, all of the book
+    lists: int = 24  # of these, lists of random tokens that begin again and again
     steps: int = 2500
     rate: float = 3e-3
     seconds: float = 232.0
-    every: int = 50  # steps between two looks at the losses
+    every: int = 100  # steps between two looks at the losses
     seed: int = 0
     prompt: str = "Alice "
     count: int = 300  # tokens to write
     temperature: float = 0.7
 
 
-def train_own_model(answer: Path, recipe: Recipe, book: Path = BOOK) -> Iterator[dict[str, Any]]:
+def train_own_model(answer: Path, recipe: OwnRecipe, book: Path = BOOK) -> Iterator[dict[str, Any]]:
     """Train the model of a learner's file, and yield what happens: tokens, progress, the result, or an error.
 
     The process has its limit of time, and ends with this generator, too.

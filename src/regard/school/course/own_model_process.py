@@ -17,15 +17,14 @@ import torch
 from torch import Tensor
 
 from regard.heads.watch import watch
-from regard.school.course.own_model import Recipe
+from regard.school.course.own_model import OwnRecipe
 from regard.school.sandbox.modules import add_neighbours, load_module
 
-COPIED = 1.0  # the loss on a list that is read again, from which a model can copy
 SHOWN = 9  # words of the picture, which are read twice
 Tell = Callable[[dict[str, Any]], None]
 
 
-def main(job: str) -> None:
+def speak_once(job: str) -> None:
     """Train, write and watch, as the job says. An error of the learner's code is told with its file and line."""
     values = json.loads(job)
     lines = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -38,7 +37,13 @@ def main(job: str) -> None:
     torch.set_num_threads(1)
     try:
         own = _load(path)
-        tell({"result": OwnModel(own, Recipe(**values["recipe"]), Path(values["book"]).read_text("utf-8"), tell).run()})
+        tell(
+            {
+                "result": OwnModel(
+                    own, OwnRecipe(**values["recipe"]), Path(values["book"]).read_text("utf-8"), tell
+                ).run()
+            }
+        )
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
         theirs = [one for one in frames if Path(one.filename).parent == path.parent]
@@ -56,10 +61,9 @@ def _load(path: Path) -> ModuleType:
 class OwnModel:
     """The model of a learner's file, from the book to the picture of a head."""
 
-    def __init__(self, own: ModuleType, recipe: Recipe, book: str, tell: Tell) -> None:
+    def __init__(self, own: Any, recipe: OwnRecipe, book: str, tell: Tell) -> None:
         self.own, self.recipe, self.book, self.tell = own, recipe, book, tell
         self.random = torch.Generator().manual_seed(recipe.seed)
-        self.can_copy = False
 
     def run(self) -> dict[str, Any]:
         """All of it; what is shown at the end, in plain values."""
@@ -69,7 +73,6 @@ class OwnModel:
         self.tell({"stage": "tokens"})
         self.merges = tokens.learn(self.book[: recipe.learned_on], recipe.merges)
         ids = torch.tensor(tokens.encode(self.book, self.merges))
-        self.common = ids.bincount().argsort(descending=True)[: recipe.common]
         self.tell({"tokens": len(ids), "seconds": time.perf_counter() - begin})
         cut = len(ids) * 9 // 10
         self.train_ids, self.held_out, self.used = ids[:cut], ids[cut:], ids.unique()
@@ -107,33 +110,31 @@ class OwnModel:
                 self.tell({"step": number, "of": recipe.steps, "part": part, "loss": float(loss), "seconds": seconds})
             if number % recipe.every == 0:
                 curve.append(self.losses(number))
-                self.can_copy = self.can_copy or curve[-1]["list"] < COPIED
                 self.tell({"curve": curve[-1]})
         return curve, time.perf_counter() - begin
 
     def batch(self) -> Tensor:
         """Windows of the book, and lists of random tokens that begin again and again."""
         recipe, length = self.recipe, self.recipe.context + 1
-        lists, tokens = (recipe.lists_later, self.used) if self.can_copy else (recipe.lists, self.common)
-        starts = torch.randint(len(self.train_ids) - length, (recipe.batch - lists, 1), generator=self.random)
+        starts = torch.randint(len(self.train_ids) - length, (recipe.batch - recipe.lists, 1), generator=self.random)
         return torch.cat(
-            [self.train_ids[starts + torch.arange(length)], self.lists(tokens, lists, length, 4, recipe.context // 2)]
+            [self.train_ids[starts + torch.arange(length)], self.lists(recipe.lists, length, 4, recipe.context // 2)]
         )
 
-    def lists(self, tokens: Tensor, count: int, length: int, shortest: int, longest: int) -> Tensor:
-        """Some of these tokens in random order, each list beginning again after some of them."""
+    def lists(self, count: int, length: int, shortest: int, longest: int) -> Tensor:
+        """Tokens of the book in random order, each list beginning again after some of them."""
         periods = torch.randint(shortest, longest + 1, (count, 1), generator=self.random)
-        once = tokens[torch.randint(len(tokens), (count, length), generator=self.random)]
+        once = self.used[torch.randint(len(self.used), (count, length), generator=self.random)]
         return once.gather(1, torch.arange(length) % periods)
 
     @torch.no_grad()
     def losses(self, step: int) -> dict[str, float]:
-        """How surprised the model is by pages that it has not read, and by the second half of a list of common ones."""
+        """The loss on pages that were held out, and on the second half of lists that begin again there."""
         self.model.eval()
         length, half = self.recipe.context + 1, self.recipe.context // 2
         starts = torch.linspace(0, len(self.held_out) - length - 1, 32).long()[:, None]
         book = self.held_out[starts + torch.arange(length)]
-        lists = self.lists(self.common, 32, 2 * half, half, half)
+        lists = self.lists(32, 2 * half, half, half)
         return {"step": step, "book": self.loss(book), "list": self.loss(lists, skipped=half)}
 
     def loss(self, ids: Tensor, skipped: int = 0) -> float:
@@ -158,24 +159,20 @@ class OwnModel:
         )
         with watch(self.model) as seen:
             self.model(lists.repeat(1, 2))
+        order = sorted((one for layer in seen for one in layer), key=lambda one: -float(one.induction.nanmean()))
         heads = [
             {
                 "head": self.name_of(len(seen), one.layer, one.head),
                 "induction": float(one.induction.nanmean()),
                 "previous": float(one.previous.nanmean()),
                 "learned": one.role.name == "induction",
-                "place": [one.layer, one.head],
             }
-            for layer in seen
-            for one in layer
+            for one in order
         ]
-        heads.sort(key=lambda one: -one["induction"])
         words = self.words()
         with watch(self.model) as seen:
             self.model(words.repeat(2)[None])
-        best = seen[tuple(heads[0].pop("place"))] if heads else None
-        for one in heads[1:]:
-            del one["place"]
+        best = seen[order[0].layer, order[0].head] if order else None
         decode = self.own.mine("tokenize").decode
         names = [decode([one], self.merges).strip() for one in words.tolist()] * 2
         weights = best.weights()[0].tolist() if best is not None else []
@@ -204,4 +201,4 @@ class OwnModel:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    speak_once(sys.argv[1])

@@ -38,8 +38,8 @@ def head_sentence(result: Result) -> str:
             "after the earlier one."
         )
     return (
-        f"No head learned to copy yet. The nearest is {best['head']}, with {best['induction']:.2f} of its weight on the "
-        "token after the earlier one. Train it longer: --minutes"
+        f"No head learned to copy yet. The nearest is {best['head']}, with {best['induction']:.2f} of its weight "
+        "on the token after the earlier one. Train it longer: --minutes"
     )
 
 
@@ -140,8 +140,10 @@ def _curve_svg(curve: Sequence[Mapping[str, float]], width: int = 680, height: i
         f'<text x="4" y="{y(loss) + 4:.0f}">{loss}</text><path d="M36 {y(loss):.1f}H{width - 120}" stroke="#8884"/>'
         for loss in range(int(top) + 1)
     )
-    axis = f'<text x="40" y="{height - 8}">step 0</text><text x="{x(last) - 60:.0f}" y="{height - 8}">step {last:.0f}</text>'
-    about = f"The loss from step 0 to {last:.0f}: new pages end at {curve[-1]['book']:.2f}, a list again at {curve[-1]['list']:.2f}."
+    axis = f'<text x="40" y="{height - 8}">step 0</text>'
+    axis += f'<text x="{x(last) - 60:.0f}" y="{height - 8}">step {last:.0f}</text>'
+    ends = f"new pages end at {curve[-1]['book']:.2f}, a list again at {curve[-1]['list']:.2f}"
+    about = f"The loss from step 0 to {last:.0f}: {ends}."
     return _svg(width, height, about, ticks + axis + "".join(lines))
 
 
@@ -159,7 +161,8 @@ def _head_svg(words: Sequence[str], weights: Sequence[Sequence[float]], name: st
             place = f'x="{left + cell * j}" y="{left + cell * i}" width="{cell - 1}" height="{cell - 1}"'
             says = html.escape(f"{words[i]} looks at {words[j]}: {weight:.2f}")
             marks.append(
-                f'<rect {place} fill="#8882"/><rect class="cell" {place} opacity="{max(weight, 0):.2f}"><title>{says}</title></rect>'
+                f'<rect {place} fill="#8882"/><rect class="cell" {place} opacity="{max(weight, 0):.2f}">'
+                f"<title>{says}</title></rect>"
             )
     about = (
         f"Head {name} on some words, read twice: a row for each word that looks, a column for each that it looks at."
@@ -169,4 +172,5 @@ def _head_svg(words: Sequence[str], weights: Sequence[Sequence[float]], name: st
 
 def _svg(width: int, height: int, about: str, inside: str) -> str:
     label = html.escape(about, quote=True)
-    return f'<svg viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" aria-label="{label}">{inside}</svg>'
+    size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
+    return f'<svg {size} role="img" aria-label="{label}">{inside}</svg>'
