@@ -97,15 +97,21 @@ class WatchMode:
         elif key == "w" and self.has_more:
             self.shows_ways = True
         elif key in ("n", "\n", "\r") and not picker:
-            lesson = self.folder.after(self.lesson) if self.may_go_on else None
-            if lesson is not None:
-                self.go_to(lesson)
-                self.check(checker)
-                return
-            self.message = f"First {self.folder.file_of(self.lesson).name} must be right; h gives a hint."
-            if self.may_go_on:
-                self.message = f"All {len(self.folder.course.lessons)} exercises are done."
+            self._go_on(checker)
+            return
         elif not picker:
+            return
+        self.draw()
+
+    def _go_on(self, checker: AnswerChecker) -> None:
+        """Show the exercise after this one, or say why there is none."""
+        if not self.may_go_on:
+            self.message = f"First {self.folder.file_of(self.lesson).name} must be right; h gives a hint."
+        elif (lesson := self.folder.after(self.lesson)) is None:
+            self.message = f"All {len(self.folder.course.lessons)} exercises are done."
+        else:
+            self.go_to(lesson)
+            self.check(checker)
             return
         self.draw()
 

@@ -251,14 +251,23 @@ def _checked(
         checked, printed = check_layer(exercise, part, submission, source, verdict.file, seed)
         verdict.printed = verdict.printed or printed
         return missing if checked is None else _adopted(checked, verdict)
-    runs = [()] if isinstance(part, Question) else [arguments_of(part, seed + run) for run in range(part.runs)]
-    through = None if isinstance(part, Question) else part.through
-    called = call_learner(part.name, runs, submission, seed, read=isinstance(part, Question), through=through)
+    if isinstance(part, Question):
+        called = call_learner(part.name, [()], submission, seed, read=True)
+    else:
+        runs = [arguments_of(part, seed + run) for run in range(part.runs)]
+        called = call_learner(part.name, runs, submission, seed, through=part.through)
     verdict.printed = verdict.printed or called.printed
     if called.is_missing:
         return missing
     if isinstance(part, Question):
         return answer_finding(part, called.results)
+    return _judged(part, called, runs, source, seed, verdict)
+
+
+def _judged(
+    part: Function | Judged, called: Called, runs: Sequence[tuple[Any, ...]], source: str, seed: int, verdict: AnswerVerdict
+) -> list[Finding]:
+    """What is wrong with a function that was called; a picture of what is right is added to the verdict."""
     if not called.is_callable and (isinstance(part, Function) or part.arguments is not None):
         return [Finding("not a function", f"{part.name} is {describe_value(called.results[0])}, not a function.")]
     if (finding := _of_calls(part, called, runs, seed)) is not None:

@@ -58,8 +58,6 @@ def create_app(
     settings: dict[str, object] = {"models": list(models), "text": example, "longest": limits.characters}
     settings |= ({"cuts": True} if cuts else {}) | ({"live": list(live)} if live else {})
     page = served_html(settings).encode()
-    written: dict[str, bytes] = {}
-    writing = asyncio.Lock()  # one page at a time
 
     async def start(_: Request) -> Response:
         return HTMLResponse(page)
@@ -78,17 +76,6 @@ def create_app(
         if (known := kept.get(id)) is None:
             known = await run(request, id, (model, text) if cut is None else (model, text, cut))
         return Response(b'{"id":"%s","document":%s}' % (id.encode(), known.document), media_type="application/json")
-
-    async def live_page(request: Request) -> Response:
-        """The page that runs a model without a server, as a file."""
-        name = request.query_params.get("model", models[0])
-        if name not in (live or {}):
-            raise HTTPException(404, "there is no page of this model to download")
-        async with writing:
-            if live and name not in written:
-                written[name] = (await run_in_threadpool(live[name])).encode()
-        file = {"Content-Disposition": 'attachment; filename="live.html"'}
-        return Response(written[name], media_type="text/html", headers=file)
 
     async def run(request: Request, id: str, question: tuple[Any, ...]) -> KeptReport:
         try:
@@ -110,7 +97,7 @@ def create_app(
             raise HTTPException(404, "this block is not in the report")
         return Response(content, media_type="application/gzip")
 
-    routes = [Route("/", start), Route("/live.html", live_page)]
+    routes = [Route("/", start), Route("/live.html", LivePages(live or {}).answer)]
     routes += [Route("/api/see", report, methods=["POST"]), Route("/api/block/{id}/{key}", block)]
     app = Starlette(
         routes=routes,
@@ -119,6 +106,26 @@ def create_app(
     )
     app.state.turns, app.state.kept = turns, kept
     return app
+
+
+class LivePages:
+    """The pages that run a model without a server, each written when it is first asked for."""
+
+    def __init__(self, writers: Mapping[str, Callable[[], str]]) -> None:
+        self._writers = writers
+        self._written: dict[str, bytes] = {}
+        self._writing = asyncio.Lock()  # one at a time
+
+    async def answer(self, request: Request) -> Response:
+        """A page as a file."""
+        name = request.query_params.get("model", "")
+        if name not in self._writers:
+            raise HTTPException(404, "there is no page of this model to download")
+        async with self._writing:
+            if name not in self._written:
+                self._written[name] = (await run_in_threadpool(self._writers[name])).encode()
+        file = {"Content-Disposition": 'attachment; filename="live.html"'}
+        return Response(self._written[name], media_type="text/html", headers=file)
 
 
 async def _refused(_: Request, error: Any) -> Response:
