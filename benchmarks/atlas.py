@@ -3,8 +3,8 @@
     python -m benchmarks atlas --tokens 200000
 
 The three are timed batch by batch, in one process, in another order for each batch. The sums of all batches count, and
-those of their second half, when most examples have been chosen. On a CPU it is the process's own CPU time that counts, so
-that others on the machine do not.
+those of their second half, when most examples have been chosen. On a CPU it is the process's own CPU time that counts,
+so that others on the machine do not.
 """
 
 from __future__ import annotations
