@@ -77,10 +77,10 @@ def test_batches_have_rows_of_one_length_and_end_at_the_last_token(size, tokens)
 
 
 def test_a_directory_is_its_files_in_order(tmp_path):
-    for name in ("b.txt", "a.jsonl", "inner/c.md", ".hidden/d.txt", "model.safetensors"):
+    for name in ("b.txt", "a.jsonl", "inner/c.md", ".hidden/d.txt", "model.safetensors", "weights.bin", "tokens.bin"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text('"text"')
-    assert [path.name for path in find_files([str(tmp_path)])] == ["a.jsonl", "b.txt", "c.md"]
+    assert [path.name for path in find_files([str(tmp_path)])] == ["a.jsonl", "b.txt", "c.md", "tokens.bin"]
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"--data .*: no file in it ends in \.txt"):
         find_files([str(tmp_path / "empty")])

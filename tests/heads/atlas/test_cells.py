@@ -48,6 +48,11 @@ def test_a_number_depends_on_the_text_and_the_position_and_on_nothing_else():
     assert not (tokens_of(other).numbers[1] == together[1]).any()
 
 
+def test_the_same_tokens_in_another_order_are_another_text():
+    one, other = (tokens_of(torch.tensor([ids])) for ids in ([3, 5, 7, 7], [5, 3, 7, 7]))
+    assert not (one.numbers == other.numbers).any()
+
+
 def test_padding_changes_no_number_and_is_in_no_cell():
     ids = torch.randint(0, 31, (1, 7))
     padded = torch.cat([torch.zeros(1, 3, dtype=torch.long), ids], 1)

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from regard.gpt.tokenizer.tokenizer import END, panics_refused
-from regard.gpt.train.tokens import DESCRIPTION, PIECES_PER_BATCH, check_text_file, pieces
+from regard.gpt.train.tokens import DESCRIPTION, PIECES_PER_BATCH, TOKENS, check_text_file, pieces
 from regard.support.printable import readable
 from regard.support.untrusted_json import parse_json
 
 _TOKENS = (".npy", ".bin")
-_KNOWN = (".txt", ".md", ".jsonl", ".gz", ".xz", *_TOKENS)  # what is read of a directory
+_KNOWN = (".txt", ".md", ".jsonl", ".gz", ".xz", ".npy")  # what is read of a directory, and tokens.bin
 _LONGEST_LINE = 1 << 26  # characters of a line of jsonl
 _IDS_AT_ONCE = 1 << 16
 Encode = Callable[[Sequence[str]], list[list[int]]]
@@ -47,7 +47,8 @@ def find_files(names: Sequence[str]) -> list[Path]:
         if not path.is_dir():
             found.append(path)
             continue
-        inside = sorted(one for one in path.rglob("*") if one.suffix in _KNOWN and one.is_file())
+        known = (one for one in path.rglob("*") if one.suffix in _KNOWN or one.name == TOKENS)
+        inside = sorted(one for one in known if one.is_file())
         inside = [one for one in inside if not any(part.startswith(".") for part in one.relative_to(path).parts)]
         if not inside:
             raise ValueError(f"--data {name}: no file in it ends in {', '.join(_KNOWN)}; name the files")
