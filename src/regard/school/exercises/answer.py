@@ -261,11 +261,16 @@ def _checked(
         return missing
     if isinstance(part, Question):
         return answer_finding(part, called.results)
-    return _judged(part, called, runs, source, seed, verdict)
+    return _of_function(part, called, runs, source, seed, verdict)
 
 
-def _judged(
-    part: Function | Judged, called: Called, runs: Sequence[tuple[Any, ...]], source: str, seed: int, verdict: AnswerVerdict
+def _of_function(
+    part: Function | Judged,
+    called: Called,
+    runs: Sequence[tuple[Any, ...]],
+    source: str,
+    seed: int,
+    verdict: AnswerVerdict,
 ) -> list[Finding]:
     """What is wrong with a function that was called; a picture of what is right is added to the verdict."""
     if not called.is_callable and (isinstance(part, Function) or part.arguments is not None):
