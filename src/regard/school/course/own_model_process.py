@@ -125,7 +125,8 @@ class OwnModel:
         """Tokens of the book in random order, each list beginning again after some of them."""
         periods = torch.randint(shortest, longest + 1, (count, 1), generator=self.random)
         once = self.used[torch.randint(len(self.used), (count, length), generator=self.random)]
-        return once.gather(1, torch.arange(length) % periods)
+        lists: Tensor = once.gather(1, torch.arange(length) % periods)
+        return lists
 
     @torch.no_grad()
     def losses(self, step: int) -> dict[str, float]:
