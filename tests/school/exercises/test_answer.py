@@ -4,7 +4,7 @@ import re
 import pytest
 import torch
 
-from regard.school.exercises.answer import NOT_UTF8, check_answer, only_line, unwritten_lines
+from regard.school.exercises.answer import NOT_UTF8, check_answer
 from regard.school.exercises.exercise import Exercise, Function, load_exercise
 from regard.support.drawing import as_text
 from school.exercises.exercises_for_tests import ANSWER, SCALED
@@ -148,33 +148,6 @@ def test_a_file_that_cannot_be_read_is_not_checked(exercise, worker, tmp_path):
     assert check_answer(exercise, worker, tmp_path / "no.py").problem == "it cannot be read: No such file or directory"
 
 
-def test_a_function_of_several_statements_has_no_only_line():
-    assert only_line('def f(x):\n    """Doc."""\n    return x', "f") == 3
-    assert only_line("def f(x):\n    y = x\n    return y", "f") == 0
-    assert only_line("f = 3", "f") == 0
-
-
-@pytest.mark.parametrize(
-    ("source", "lines"),
-    [
-        ("x = 1\ny = ...\n", [2]),
-        ("def f(x):\n    ...\n", [2]),
-        ("def f(x):\n    return x[..., 0] + x[:, ...]\n", []),
-        ("y = (...)[0] + f(...)\n", [1]),
-        ("y = x[f(...), 0]\n", []),
-        ('"""Write what stands for ... below."""\n# ...\n', []),
-        ("def f(x: tuple[int, ...]):\n    return x\n", []),
-    ],
-)
-def test_dots_that_stand_for_something_unwritten_are_found(source, lines):
-    assert unwritten_lines(source) == lines
-
-
-def test_what_is_no_python_is_a_syntax_error():
-    with pytest.raises(SyntaxError, match="was never closed"):
-        unwritten_lines("x = (")
-
-
 def test_a_byte_order_mark_is_no_mistake(exercise, worker, tmp_path):
     path = tmp_path / "09_scale.py"
     path.write_text(ANSWER, encoding="utf-8-sig")
@@ -189,12 +162,6 @@ def test_another_encoding_is_told_its_remedy(encoding, exercise, worker, tmp_pat
     )
     verdict = check_answer(exercise, worker, path)
     assert (verdict.status, verdict.problem) == ("unchecked", NOT_UTF8)
-
-
-def test_what_follows_a_return_is_not_to_be_written():
-    source = "def f(x):\n    if x:\n        return 1\n        ...\n    return 2\n    x = ...\n"
-    assert unwritten_lines(source) == []
-    assert unwritten_lines(source.replace("    return 2\n", "")) == [5]
 
 
 def test_a_wrong_choice_is_told_while_other_parts_are_not_written(checked):
@@ -237,9 +204,3 @@ def test_an_answer_that_takes_all_from_regard_is_told_so(worker, tmp_path):
         True,
         ["It imports regard, where all of this is ready. It counts; but write it once yourself."],
     )
-
-
-def test_a_given_function_is_not_where_the_mistake_is():
-    source = 'def answer(x):\n    """The check calls this: leave it."""\n    return own(x)\n'
-    assert only_line(source, "answer") == 0
-    assert only_line(source.replace("The check calls this", "Mine"), "answer") == 3

@@ -5,10 +5,9 @@ The learner's code runs in a process of its own and returns values. What is righ
 
 from __future__ import annotations
 
-import ast
 import inspect
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,13 @@ from torch import Tensor
 from regard.school.check.learner_code.protocol import Failure
 from regard.school.check.learner_code.submission import Submission, SubmissionStopped, does_not_run
 from regard.school.check.verdict import Finding, Verdict, with_code
+from regard.school.exercises.answer_text import (
+    before_running,
+    imports_regard,
+    not_to_be_used,
+    only_line,
+    values_written,
+)
 from regard.school.exercises.calling import Called, arguments_of, call_learner, call_own, call_seeded, check_layer
 from regard.school.exercises.comparing import answer_finding, describe_value, first_difference, is_same, quotes_missing
 from regard.school.exercises.exercise import Exercise, Function, Judged, Layer, Part, Picture, Question, Wrong
@@ -26,7 +32,6 @@ from regard.school.sandbox.worker import Worker
 NOT_UTF8 = "it is not UTF-8 text; save it as UTF-8, which editors offer as the file's encoding"
 SECONDS = 20.0  # for all parts together
 ROUGH = 0.05  # of the largest number: a result that is right but for its dtype
-GIVEN = "The check calls this"  # in the docstring of a function that is not the learner's
 MOST_SHOWN, LONGEST_SHOWN = 6, 60  # numbers of a list or tensor that is shown as an argument, and characters
 Runs = Sequence[tuple[tuple[Any, ...], Any]]  # arguments, and what the learner's function returned
 
@@ -104,7 +109,7 @@ def check_source(
     """The same for a file or folder whose source is known. Raises SubmissionStopped where a run gave nothing."""
     verdict = AnswerVerdict(exercise.name, exercise.title, file=file)
     seed = secrets.randbelow(1 << 31) if seed is None else seed
-    findings = _before_running(source) or _not_to_be_used(source, exercise.without)
+    findings = before_running(source) or not_to_be_used(source, exercise.without)
     if findings and findings[0].name == "not written yet":
         findings = _wrong_choices(exercise, submission, source, seed, verdict) or findings
     if findings:
@@ -149,15 +154,9 @@ def _wrong_choices(
     exercise: Exercise, submission: Submission, source: str, seed: int, verdict: AnswerVerdict
 ) -> list[Finding]:
     """The first wrong one of the questions that are answered, while other parts are not written yet."""
-    values = {
-        target.id: one.value
-        for one in ast.parse(source).body
-        if isinstance(one, ast.Assign)
-        for target in one.targets
-        if isinstance(target, ast.Name)
-    }
+    written = values_written(source)
     for part in exercise.parts:
-        if isinstance(part, Question) and not unwritten_lines(ast.unparse(values.get(part.name, ast.Constant(...)))):
+        if isinstance(part, Question) and part.name in written:
             try:
                 if findings := _checked(exercise, part, submission, source, seed, verdict):
                     return findings
@@ -169,78 +168,6 @@ def _wrong_choices(
 def _solution(exercise: Exercise) -> str:
     path = exercise.path and exercise.path.parent / "solution.py"
     return path.read_text(encoding="utf-8") if path and path.is_file() else "import regard"
-
-
-def imports_regard(source: str) -> bool:
-    """Does a file import regard, or a part of it?"""
-    nodes = list(ast.walk(ast.parse(source)))
-    names = [alias.name for one in nodes if isinstance(one, ast.Import) for alias in one.names]
-    names += [one.module or "" for one in nodes if isinstance(one, ast.ImportFrom)]
-    return any(name.partition(".")[0] == "regard" for name in names)
-
-
-def _not_to_be_used(source: str, without: Mapping[str, str]) -> list[Finding]:
-    """The first use of a name of torch that the task asks to do without."""
-    for one in ast.walk(ast.parse(source)):
-        used = [one.attr] if isinstance(one, ast.Attribute) else []
-        used += [alias.name for alias in one.names] if isinstance(one, ast.ImportFrom) else []
-        for name in (name for name in used if name in without):
-            says = f"It uses {name}, which is ready in torch. {without[name]}"
-            return [Finding("ready in torch", says, line=getattr(one, "lineno", 0))]
-    return []
-
-
-def _before_running(source: str) -> list[Finding]:
-    try:
-        lines = unwritten_lines(source)
-    except SyntaxError as error:
-        return [Finding("does not run", f"The file does not run: {error.msg} (SyntaxError).", line=error.lineno or 0)]
-    except ValueError as error:  # a null byte, in older versions of Python
-        return [Finding("does not run", f"The file does not run: {error}.")]
-    if not lines:
-        return []
-    first, *more = map(str, lines)
-    also = f", nor is line {more[0]}" if len(more) == 1 else ""
-    if len(more) > 1:
-        also = f", nor are lines {', '.join(more[:-1])} and {more[-1]}"
-    return [Finding("not written yet", f"Line {first} is not written yet{also}.", line=lines[0])]
-
-
-def unwritten_lines(source: str) -> list[int]:
-    """The lines with `...` that are to be written; not those inside an index, or after a return.
-
-    SyntaxError if it is no Python.
-    """
-
-    def lines(node: ast.AST) -> Iterator[int]:
-        if isinstance(node, ast.Constant) and node.value is Ellipsis:
-            yield node.lineno
-        for child in [node.value] if isinstance(node, ast.Subscript) else _children(node):
-            yield from lines(child)
-
-    return sorted(set(lines(ast.parse(source))))
-
-
-def _children(node: ast.AST) -> Iterator[ast.AST]:
-    """The parts of a node; of a block, the statements to the first that leaves it: what follows never runs."""
-    for _, value in ast.iter_fields(node):
-        for child in value if isinstance(value, list) else [value]:
-            if isinstance(child, ast.AST):
-                yield child
-            if isinstance(child, (ast.Return, ast.Raise, ast.Break, ast.Continue)):
-                break
-
-
-def only_line(source: str, name: str) -> int:
-    """The line of a function that has one statement; 0 where there are more, and the mistake can be in any of them.
-
-    Functions that "the check calls" are given, so no mistake is in them.
-    """
-    for one in ast.parse(source).body:
-        if isinstance(one, ast.FunctionDef) and one.name == name and GIVEN not in (ast.get_docstring(one) or ""):
-            body = one.body[1:] if ast.get_docstring(one) is not None else one.body
-            return body[0].lineno if len(body) == 1 else 0
-    return 0
 
 
 def _checked(
