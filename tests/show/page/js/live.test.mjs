@@ -87,9 +87,9 @@ test("the guided start has six stops, and says what the lessons say in their wor
   const said = lessons.join(" ").replace(/\s+/g, " ");
   const texts = STOPS.map(({ text }) => text).join(" ");
   for (const sentence of [
-    "head 0.2 has told every token what stands before it",
+    "has told every token what stands before it",
     "A role is what a head does on a text.",
     "what came after it",
   ])
-    assert.ok(said.includes(sentence) && texts.includes(sentence.replace(/^head 0\.2/, "")), sentence);
+    assert.ok(said.includes(sentence) && texts.includes(sentence), sentence);
 });

@@ -49,7 +49,8 @@ export class CutBoard {
 
   /** Show the heads of a text. @param {Report} report @param {Atlas} atlas @param {string} ink */
   show(report, atlas, ink) {
-    if (this.picker.atlas && this.picker.atlas !== atlas) this.picker.atlas.image.width = 0; // its pixels are not needed
+    const before = this.picker.atlas;
+    if (before && before !== atlas) before.image.width = 0; // its pixels are not needed
     this.picker.draw(report, atlas, WIDTH, ink);
     this.#cross();
   }

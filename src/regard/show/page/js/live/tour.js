@@ -7,8 +7,8 @@ import { attributes, fill, h } from "../draw/dom.js";
 /**
  * go: what the stop shows; isAbove: it is about the bar at the top; copies:
  * it needs a model with a head that copies; do: what a button of it does.
- * @typedef {{title: string, text: string, go: (page: LivePage) => void, isAbove?: boolean, copies?: boolean, do?: [string, (page:
- *   LivePage) => void]}} Stop
+ * @typedef {(page: LivePage) => void} Act
+ * @typedef {{title: string, text: string, go: Act, isAbove?: boolean, copies?: boolean, do?: [string, Act]}} Stop
  */
 
 const SEEN = "regard.tour";
