@@ -118,6 +118,8 @@ def measure(call: WatchedCall, collect) -> dict:
     found["previous"] = known(at_key(p, neighbour(call, 1)) if not call.origin.across else torch.nan)
     found["self"] = known(at_key(p, neighbour(call, 0)) if not call.origin.across else torch.nan)
     found["next"] = known(at_key(p, neighbour(call, -1)) if not call.origin.across else torch.nan)
+    if call.origin.real is not None:  # the last token before padding has no next
+        found["next"][:, :, :-1].masked_fill_(~call.origin.real[:, None, 1:], torch.nan)
     if call.origin.tokens is not None:
         last = last_occurrence(call)
         found["duplicate"] = known(at_key(p, last))

@@ -211,3 +211,11 @@ def test_next_is_the_weight_on_the_following_token_and_zero_where_nobody_may_loo
     torch.testing.assert_close(ahead, torch.tensor([[[1.0] * 6 + [math.nan]]]), equal_nan=True)
     hidden = statistics.measure(call.with_attention(mask=causal()), frozenset({"next"}))["next"]
     torch.testing.assert_close(hidden, torch.tensor([[[0.0] * 6 + [math.nan]]]), equal_nan=True)
+
+
+def test_the_last_token_before_padding_has_no_next_one():
+    real = torch.tensor([[True] * 4 + [False] * 3, [True] * 7, [False] * 2 + [True] * 5])
+    call = random_call(3, 2, 7, real=real, mask=padding(real))
+    ahead = statistics.measure(call, frozenset({"next"}))["next"]
+    unknown = torch.tensor([[0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 0, 0, 0, 1], [1, 1, 0, 0, 0, 0, 1]]).bool()
+    assert torch.equal(ahead.isnan(), unknown[:, None].expand(3, 2, 7))

@@ -25,7 +25,7 @@ from regard.heads.measure.kernels import exact_weights as tiles
 from regard.heads.measure.kernels import tile_statistics
 from regard.heads.measure.kernels.kernel_mask import KernelMask, mask_for_kernels
 from regard.heads.measure.on_demand import BY_HEAD, counted, result_dtype
-from regard.heads.measure.registry import BY_NAME, COLUMNS, NEED_TOKENS, ROWS, STORED, TARGETS, Start
+from regard.heads.measure.registry import BY_NAME, COLUMNS, NEED_TOKENS, ROWS, STORED, TARGETS, Start, Target
 from regard.support.torch_threads import limit_threads
 
 WRITTEN_OUT = 1 << 28  # entries of a mask that kernels cannot compute, at a time
@@ -62,12 +62,17 @@ def measure(call: WatchedCall, collect: frozenset[str]) -> dict[str, Tensor]:
 
 
 def _correct(call: WatchedCall, result: dict[str, Tensor]) -> None:
-    """0 on targets that a cache has dropped; NaN in what compares positions, where those are unknown."""
+    """0 on targets that a cache has dropped; NaN where a target is padding, or where positions are unknown."""
     if call.origin.dropped is not None:  # what is in the text and not among these keys has weight 0
         names, counts = [name for name in TARGETS if name in result], counted(call, result["lse"])
         dropped = target_keys.dropped_targets(call, [TARGETS[name] for name in names])
         for name, absent in zip(names, dropped, strict=True):
             result[name] = torch.where(absent[:, None] & counts, 0.0, result[name])
+    if call.origin.real is not None:  # a text ends where its padding begins
+        real = call.origin.real.to(call.device)
+        for name in [name for name, target in TARGETS.items() if name in result and target == Target(Start.OWN, +1)]:
+            last = torch.cat([~real[:, 1:], torch.zeros_like(real[:, :1])], 1)[:, None]
+            result[name] = result[name].masked_fill(last, torch.nan)
     if not call.has_positions:
         # The first key need not be the first token, unless the keys are another text.
         first = [name for name, target in TARGETS.items() if target.start is Start.FIRST and not call.origin.across]
