@@ -13,7 +13,7 @@ COMPILED := $(shell grep -rl mark.compiled tests --include="test_*.py")
 
 .PHONY: demo test slow torture zoo lint types page base bench clean help
 
-demo: $(VENV)/.base ## Set up .venv, draw what heads do with a text, write a page that runs the model
+demo: $(VENV)/.base ## Set up .venv, draw heads, write a page that runs the model
 	@$(BIN)/regard see
 	@$(BIN)/regard page --live -o page.html
 	@printf '\n  Open page.html in a browser and type in it: it runs the model. Next: source $(BIN)/activate, then: regard see "The cat sat on the mat"\n'

@@ -36,6 +36,11 @@ class Ended(NamedTuple):
         return re.split(r"[\r\n]+", ESCAPE.sub("", self.out))
 
     @property
+    def kept(self) -> str:
+        """What stays on the screen: without what was said while something took longer than a second."""
+        return re.sub(r"[^\r\n]*\r +\r", "", self.out)
+
+    @property
     def width(self) -> int:
         """The columns of the longest line."""
         return max(map(len, self.lines))

@@ -72,7 +72,7 @@ def test_a_new_mask_kind_is_measured_saved_reordered_and_drawn(mask, every, tmp_
     assert kept.name == ("dense(3, 1, 5, 5)" if isinstance(mask, Up) else mask.name)  # only Every has a function
     reordered = call_in_order(call, ORDER).attention.mask.dense(5)
     assert torch.equal(reordered.expand(3, 1, 5, 5), mask.dense(5).expand(3, 1, 5, 5)[ORDER])
-    assert repr(mask).startswith(f"{mask.name}        ■ may attend")
+    assert repr(mask).startswith(f"{mask.name}    ■ may attend")
 
 
 def test_a_file_cannot_make_a_new_mask_kind_of_values_that_its_function_refuses(every, tmp_path):

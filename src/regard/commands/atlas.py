@@ -38,7 +38,8 @@ _UNITS = {"k": 1000, "m": 1_000_000, "g": 1_000_000_000}
 
 def atlas(
     model: Annotated[
-        str, argument(f"{HUB}, tiny in the package; or the .safetensors file of an atlas, to show it.")
+        str,
+        argument(f"{HUB}, tiny in the package; or the .safetensors file of an atlas, to show it.", metavar="MODEL"),
     ] = TINY,
     data: Annotated[
         list[str] | None,

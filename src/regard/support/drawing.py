@@ -43,6 +43,16 @@ def as_widget(thing: Any, title: str = "", **options: Any) -> Any:
 
 
 @singledispatch
+def as_live(model: Any) -> Any:
+    """What a page needs to run the model itself; regard.gpt.live_model says what that is."""
+    import_module("regard.gpt.live_model")
+    if (function := as_live.dispatch(type(model))) is as_live.dispatch(object):
+        name = type(model).__name__
+        raise ValueError(f"a live page runs a regard.GPT and this is a {name}; load it with regard.GPT.from_pretrained")
+    return function(model)
+
+
+@singledispatch
 def as_figure(thing: Any, **options: Any) -> Any:
     """Draw the object with matplotlib; returns the Axes."""
     return _registered(as_figure, thing)(thing, **options)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import regard
+from helpers import says_it_ourselves
 from regard.show.figures import draw_weights
 from regard.show.figures.one_head import TICKS
 
@@ -144,6 +145,7 @@ def test_weights_of_ones_own_are_drawn_with_words_at_both_sides():
     assert axes.get_title(loc="left") == "mine"
 
 
+@says_it_ourselves
 def test_weights_that_are_not_one_matrix_say_what_is_needed():
     with pytest.raises(ValueError, match=r"weights has shape \(2, 3\), for 2 rows and 2 columns; give one word"):
         draw_weights(torch.ones(2, 3), ["I", "see"], ["I", "see"])

@@ -180,7 +180,7 @@ def test_a_head_that_did_not_change_is_not_said_to_have(browser, model, tmp_path
     ]
     write_page(tmp_path / "pair.html", [one for title, seen in reports for one in titled_texts(seen, title)])
     with opened(browser, tmp_path / "pair.html", "view=compare&head=0.2") as page:
-        page.tab.wait_for_selector(".change[role=option]")
+        page.tab.get_by_text("no mean and no weight").wait_for()  # words are compared one head after the other
         assert page.text(".ask p").startswith("Head 0.2: no mean and no weight of a word changed by 0.1.")
 
 

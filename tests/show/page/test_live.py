@@ -89,7 +89,7 @@ def test_what_cannot_be_a_live_page_is_refused(tmp_path):
     layer = regard.MultiHeadAttention(d_in=8, d_out=8, context_length=16, dropout=0.0, num_heads=2)
     with torch.no_grad(), regard.watch(layer) as seen:
         layer(torch.randn(1, 5, 8))
-    with pytest.raises(ValueError, match=r"live=True runs a regard.GPT and this is a MultiHeadAttention"):
+    with pytest.raises(ValueError, match=r"a live page runs a regard.GPT and this is a MultiHeadAttention"):
         seen.to_html(path, live=True)
     assert not path.exists()
 

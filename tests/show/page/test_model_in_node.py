@@ -9,6 +9,7 @@ from node import LLAMA, TEXT, Node, assert_same, needs_node, random_model, truth
 
 import regard
 from regard.gpt.activations import ACTIVATIONS
+from regard.gpt.live_model import traced_layers
 from regard.gpt.portable import portable
 from regard.gpt.tokenizer.portable import portable_tokenizer
 from regard.heads.inputs.pieces import TokenReader
@@ -105,7 +106,7 @@ def test_cut_heads_and_edges_are_those_of_cut(node, tmp_path):
     assert_same(node.ask("read", parts=[ids], cut={"heads": heads}), *truth(model, ids, {"heads": heads}))
     edges = [(0, 1, 7, 2), (0, 1, 42, 41), (1, 3, 0, 0), (0, 2, 42, 41)]
     both = {"heads": heads[:1], "edges": edges}
-    each = [{"heads": [(layer, head)], "edges": [edge]} for layer, head, *edge in edges]
+    each = [{"heads": [(layer, head)], "edges": [tuple(edge)]} for layer, head, *edge in edges]
     assert_same(node.ask("read", parts=[ids], cut=both), *truth(model, ids, {"heads": heads[:1]}, *each))
 
 
@@ -270,7 +271,7 @@ def test_every_number_of_every_step_is_that_of_a_trace(name, node, tmp_path):
     model = random_model(**STEPS[name])
     ids = torch.randint(0, 61, (17,)).tolist()
     node.load(model, tmp_path, True)
-    for layer, described in enumerate(describe_layers(model)):
+    for layer, described in enumerate(describe_layers(traced_layers(model))):
         trace = trace_layer(model, layer, ids=torch.tensor([ids]))
         steps = node.ask("steps", ids=ids, layer=layer, steps=described)
         assert [one["name"] for one in steps] == trace.names
@@ -285,4 +286,4 @@ def test_every_number_of_every_step_is_that_of_a_trace(name, node, tmp_path):
 
 
 def test_a_layer_whose_mask_is_another_has_no_steps():
-    assert describe_layers(random_model(window=5)) == [None, None]
+    assert describe_layers(traced_layers(random_model(window=5))) == [None, None]

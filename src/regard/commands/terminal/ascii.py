@@ -13,9 +13,9 @@ from io import TextIOWrapper
 # A symbol, and the ASCII that stands for it.
 _TABLE = """
     ·. ×x √sqrt →> ←< ↑^ ↓v …~ −- –- —- ÷/ ∞inf ≥>= ≤<= ≠!= ≈~ ±+-
-    ■# □. █# ▇# ▆* ▅* ▄+ ▃= ▂- ▁_
+    ■# □. █# ▇# ▆* ▅* ▄+ ▃= ▂- ▁_ ▓# ▒+ ░-
     │| ─- ┌+ ┐+ └+ ┘+ ├+ ┤+ ┬+ ┴+ ┼+ ╭+ ╮+ ╰+ ╯+
-    ✓+ ✗x ⏎$ ⇥> ␣_ ΣS ᵀT ∅0 ∂d “" ”" ‘' ’' ⟨< ⟩>
+    ✓+ ✗x ⏎$ ⇥> ␣_ ΣS ᵀT ∅0 ∂d “" ”" «" »" ‘' ’' ⟨< ⟩>
 """
 SYMBOLS = {word[0]: word[1:] for word in _TABLE.split()} | {"\xa0": " "}
 SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")

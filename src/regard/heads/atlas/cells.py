@@ -103,7 +103,7 @@ def _tokens(text: TextTokens, ids: Sequence[int]) -> list[tuple[str, bool, int, 
 def _class_of(piece: str, continues: bool, special: bool) -> int:
     r"""The number of a token's class.
 
-    >>> [CLASSES[_class_of(piece, False, False)] for piece in (" cat", ".", " 1990", "\\n", "1st")]
+    >>> [CLASSES[_class_of(piece, False, False)] for piece in (" cat", ".", " 1990", "\n", "1st")]
     ['first of a word', 'punctuation', 'digits', 'space', 'first of a word']
     """
     plain = piece.strip()

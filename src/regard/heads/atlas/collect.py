@@ -42,7 +42,7 @@ def atlas(
     >>> import regard
     >>> model = regard.GPT.from_pretrained("tiny")
     >>> one = regard.atlas(model, ["Alice saw the cat, and the cat saw Alice, and Alice saw the cat."])
-    >>> one[1, 7].role.name, len(one), one.texts
+    >>> one[0, 2].role.name, len(one), one.texts
     ('previous token', 6, 1)
     >>> more = regard.atlas(model, ["The cat sat on the mat, and the cat sat on the rat."])
     >>> (one + more).texts

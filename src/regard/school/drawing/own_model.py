@@ -51,7 +51,7 @@ def curve_text(curve: Sequence[Mapping[str, float]], key: str, width: int) -> st
             █
             █
             █▂
-            ██▂
+            ██
       2.00  ███
             step 0 to 100
     """

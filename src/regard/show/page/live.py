@@ -10,13 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
+from torch import nn
 
-from regard.attention.layer import MultiHeadAttention
-from regard.gpt.block import Product
-from regard.gpt.model import GPT
-from regard.gpt.portable import portable
-from regard.gpt.tokenizer.portable import portable_tokenizer
 from regard.heads.measure.registry import AVERAGED, BY_NAME
 from regard.heads.report import roles
 from regard.show.page.encode import compress
@@ -24,7 +19,8 @@ from regard.show.page.html import live_html, read_asset
 from regard.show.page.long import LONGEST_EXACT
 from regard.show.page.payload import describe_page
 from regard.show.page.steps import LayerSizes, describe_steps
-from regard.traces.trace import Trace, trace_layers
+from regard.support.drawing import as_live
+from regard.traces.trace import Trace
 
 LARGEST = 100 << 20  # bytes of a model; the browser keeps it as text, unpacked and as float32
 LONGEST_TEXT = 20_000  # characters that the page encodes; more are refused before that
@@ -58,41 +54,36 @@ def describe_measures() -> dict[str, Any]:
 _RECORDED = {"x", "queries", "keys", "values", "out"} | {f"{a}{b}" for a in ("normed", "turned") for b in ("", " keys")}
 
 
-def describe_layers(model: GPT) -> list[dict[str, Any] | None]:
-    """The steps of each layer, as a short text has them, without numbers; None where the page cannot compute them.
+def describe_layers(layers: Sequence[Any]) -> list[dict[str, Any] | None]:
+    """The steps of layers that regard.gpt.live_model traced."""
+    described = []
+    for one in layers:
+        sizes = one and LayerSizes(one.heads, one.kv_heads, one.length, one.length)
+        described.append(one and _describe_layer(one.trace, sizes, one.windowed))
+    return described
 
-    js/model/live-steps.js gives them the length of another text: `length` is no other size of the model.
+
+def _describe_layer(trace: Trace, sizes: LayerSizes, windowed: bool) -> dict[str, Any] | None:
+    """The steps of a layer, as a short text has them, without numbers; None where the page cannot compute them.
+
+    js/model/live-steps.js gives them the length of another text.
     """
-    layers = [operation.layer for operation in model.operations() if not isinstance(operation, Product)]
-    sizes = {size for parameter in model.parameters() for size in parameter.shape}
-    sizes |= {n for one in layers for n in (one.num_heads, one.num_kv_heads, one.head_dim)}
-    length = next((n for n in range(11, model.config.context_length) if n not in sizes), None)
-    if length is None:
-        return [None] * len(layers)
-    with torch.no_grad():
-        traces = trace_layers(model, {"ids": torch.arange(length)[None] % model.config.vocab_size}, range(len(layers)))
-    return [_describe_layer(layers[layer], trace, length) for layer, trace in traces.items()]
-
-
-def _describe_layer(attention: MultiHeadAttention, trace: Trace, length: int) -> dict[str, Any] | None:
-    sizes = LayerSizes(attention.num_heads, attention.num_kv_heads, length, length)
     steps, _ = describe_steps(trace, sizes, 0, "")
     names: dict[str, str] = {}  # of each block, the first step in it: the others are the same numbers
     for one in steps:
         if one["block"] is not None:
             names.setdefault(one["block"], one["name"])
     hidden = any(one["made"] and one["made"]["hidden"] for one in steps)
-    if hidden or attention.window is not None or not set(names.values()) <= _RECORDED:
+    if hidden or windowed or not set(names.values()) <= _RECORDED:
         return None
-    return {"length": length, "steps": [one | {"block": one["block"] and names[one["block"]]} for one in steps]}
+    return {"length": sizes.T, "steps": [one | {"block": one["block"] and names[one["block"]]} for one in steps]}
 
 
 @dataclass(frozen=True)
 class LivePage:
     """A page that runs its model: the text it begins with may be changed, heads may be cut.
 
-    plan, weights: the model, as regard.gpt.portable has it; tokenizer: its tables, of regard.gpt.tokenizer.portable.
-    steps: of describe_layers. name: what the page calls the model. text: what it begins with. examples: others worth
+    plan, weights, tokenizer: the model, as regard.support.drawing.as_live has it. steps: of describe_layers. name: what the page calls the model. text: what it begins with. examples: others worth
     trying, by what is to be seen. longest: tokens that it reads at most.
     """
 
@@ -134,18 +125,18 @@ EXAMPLES = {
 }
 
 
-def live_page(model: GPT, name: str, text: str | None = None, longest: int = LONGEST_EXACT) -> LivePage:
+def live_page(model: nn.Module, name: str, text: str | None = None, longest: int = LONGEST_EXACT) -> LivePage:
     """The page of a model. text: what it begins with. [default: the first example] longest: tokens read at most."""
-    if model.tokenizer is None:
-        raise ValueError("a page that runs a model needs its tokenizer; set model.tokenizer, a regard.Tokenizer")
     check_size(model, name)
-    plan, weights = portable(model)
-    steps, tables = describe_layers(model), portable_tokenizer(model.tokenizer)
+    live = as_live(model)
     first = next(iter(EXAMPLES.values()))
-    return LivePage(plan, weights, tables, steps, name, first if text is None else text, EXAMPLES, longest)
+    text = first if text is None else text
+    return LivePage(
+        live.plan, live.weights, live.tokenizer, describe_layers(live.layers), name, text, EXAMPLES, longest
+    )
 
 
-def check_size(model: GPT, name: str) -> None:
+def check_size(model: nn.Module, name: str) -> None:
     """Refuse a model that is too large for a page."""
     size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
     if size > LARGEST:

@@ -7,7 +7,6 @@ from typing import Any
 
 from torch import nn
 
-from regard.gpt.model import GPT
 from regard.heads.change.effects import Effects
 from regard.heads.report.report import Seen
 from regard.heads.report.views import Head, SeenLayer, place
@@ -72,14 +71,12 @@ def _seen_as_page(
 
 
 def _live_html(seen: Seen, title: str, model: nn.Module) -> str:
-    if not isinstance(model, GPT):
-        name = type(model).__name__
-        raise ValueError(f"live=True runs a regard.GPT and this is a {name}; load it with regard.GPT.from_pretrained")
+    page = live_page(model, title or "model")  # or an error that says what cannot run
     texts = seen.tokens
     if texts is None or len(texts) != 1:
         count = "no tokens are known" if texts is None else f"there are {len(texts)} texts"
         raise ValueError(f"live=True begins with one text and here {count}; watch the model on one text")
-    return live_page(model, title or "model", "".join(texts[0].pieces)).html()
+    return replace(page, text="".join(texts[0].pieces)).html()
 
 
 @as_widget.register

@@ -76,10 +76,10 @@ def shaded_table(weights: Float[Tensor, "T S"], rows: Sequence[str], cols: Seque
     r"""The lines of a small table with two digits and a shade for each weight; · is 0.
 
     >>> import torch
-    >>> print(*shaded_table(torch.tensor([[1.0, 0.0], [0.25, 0.75]]), ["The", "cat"], ["The", "cat"]), sep="\\n")
-          The  cat
-    The  1.0█    ·
-    cat  .25░ .75▓
+    >>> print(*shaded_table(torch.tensor([[1.0, 0.0], [0.25, 0.75]]), ["The", "cat"], ["The", "cat"]), sep="\n")
+         The  cat
+    The 1.0█    ·
+    cat .25░ .75▓
     """
     first = max(map(len, rows))
     width = max(5, *(len(one) + 2 for one in cols))
