@@ -26,7 +26,7 @@ class TracedLayer(NamedTuple):
 
 
 class LiveModel(NamedTuple):
-    """plan, weights: of regard.gpt.portable. tokenizer: its tables. layers: None where no length is free for a trace."""
+    """plan, weights: of regard.gpt.portable. tokenizer: its tables. layers: None where no trace can be."""
 
     plan: Mapping[str, Any]
     weights: bytes

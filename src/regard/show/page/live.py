@@ -83,8 +83,9 @@ def _describe_layer(trace: Trace, sizes: LayerSizes, windowed: bool) -> dict[str
 class LivePage:
     """A page that runs its model: the text it begins with may be changed, heads may be cut.
 
-    plan, weights, tokenizer: the model, as regard.support.drawing.as_live has it. steps: of describe_layers. name: what the page calls the model. text: what it begins with. examples: others worth
-    trying, by what is to be seen. longest: tokens that it reads at most.
+    plan, weights, tokenizer: the model, as regard.support.drawing.as_live has it. steps: of describe_layers. name: what
+    the page calls the model. text: what it begins with. examples: others worth trying, by what is to be seen. longest:
+    tokens that it reads at most.
     """
 
     plan: Mapping[str, Any]
