@@ -283,7 +283,7 @@ def _attempt(
 
 def _is_misread(result: Attempt, readings: Sequence[Assignment], plain: Attempt, d_in: int) -> bool:
     """Does it fail with a width of x that only its weights seem to say?"""
-    is_read = bool(readings[0].projections) and d_in not in (result.sizes.d_in, result.sizes.width)
+    is_read = bool(readings and readings[0].projections) and d_in not in (result.sizes.d_in, result.sizes.width)
     return is_read and not result.subject.is_built and not isinstance(plain, Experiment)
 
 
