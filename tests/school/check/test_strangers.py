@@ -15,7 +15,8 @@ from regard.school.check.request import Request
 FOLDER = Path(__file__).parent / "strangers"
 MISSES = json.loads((FOLDER / "misses.json").read_text(encoding="utf-8"))
 CORPORA = ("", "later", "third", "fourth", "fifth", "sixth")
-QUICK = 43  # every so many are in `make test`; the others are slow tests, but for these
+QUICK = 43  # every so many are in `make test`, but for these
+SLOW = 5  # every so many of the others are in `make slow`; all of them are in `make torture`
 ALSO = {"002", "010", "031", "037", "110", "163", "179", "194", "213", "226", "231", "238", "241", "248", "250"}
 
 
@@ -27,7 +28,8 @@ def cases():
                 number += 1
                 name = f"{folder.name}/{part}/{row['file']}"
                 is_quick = number % QUICK == 0 or (folder.name == "sixth" and row["file"][1:4] in ALSO)
-                marks = () if is_quick else pytest.mark.slow
+                others = [pytest.mark.slow, *[pytest.mark.torture] * (number % SLOW > 0)]
+                marks = () if is_quick else others
                 yield pytest.param(name, row, source, id=name, marks=marks)
 
 
