@@ -18,7 +18,11 @@ TEXTS = (
 
 def arguments(random):
     text = TEXTS[int(torch.randint(len(TEXTS), (), generator=random))]
-    return text, int(torch.randint(1, 10_000, (), generator=random))
+    while True:  # until "exchanged" and "head before layer" are different answers
+        seed = int(torch.randint(1, 10_000, (), generator=random))
+        one, two = (max(means, key=means.get) for means in measured(text, seed))
+        if one != two[::-1]:
+            return text, seed
 
 
 @cache
