@@ -56,7 +56,7 @@ def opened(browser, file):
 
 def typed(page, text, tokens):
     page.tab.get_by_role("textbox", name="text", exact=True).fill(text)
-    page.tab.get_by_text(re.compile(rf"· {tokens} tokens")).wait_for(state="attached")  # not shown on a phone
+    page.tab.get_by_text(re.compile(rf"· {tokens} tokens")).wait_for()
     page.ready()
 
 
@@ -158,7 +158,7 @@ def test_the_address_holds_text_head_word_and_cuts_and_back_works(browser, opene
 
 
 def tokens_shown(page, count):
-    page.tab.get_by_text(re.compile(rf"· {count} tokens")).wait_for(state="attached")
+    page.tab.get_by_text(re.compile(rf"· {count} tokens")).wait_for()
     page.ready()
 
 
