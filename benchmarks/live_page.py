@@ -29,6 +29,7 @@ TEXT = (
 )
 SIZES = (16, 64)
 TIMES = 15
+PAUSE = 30
 # One keystroke: the last letter is typed again and again, so that a token or two change.
 TYPE = """async (text) => {
   const box = document.querySelector(".live textarea"), root = document.getElementById("regard");
@@ -134,7 +135,9 @@ def main() -> None:
         for kind, search in (("WebAssembly", ""), ("plain", "?plain=1")):
             with chromium() as browser:
                 results[kind] = measure(browser, model, f"{path.as_uri()}{search}#view=head", seconds)
-                results[kind][f"MB of the tab after {seconds:.0f} s of use"] = memory(os.getpid())
+                results[kind][f"MB of the tab after {seconds:.0f} s without a pause"] = memory(os.getpid())
+                time.sleep(PAUSE)  # what is no longer used goes in a pause; an automaton makes none
+                results[kind][f"MB of the tab {PAUSE} s later"] = memory(os.getpid())
     print(f"{'':44}" + "".join(f"{kind:>14}" for kind in results))
     for name in results["WebAssembly"]:
         print(f"{name:44}" + "".join(f"{one[name]:14.0f}" for one in results.values()))

@@ -163,8 +163,6 @@ POINT = """() => {
 }"""
 
 
-# Known: the question of Heads takes two lines on a phone when a word is pointed at, and a label of Layer becomes bold.
-@pytest.mark.xfail(reason="a pointed word lengthens the question of Heads, and makes a label of Layer bold")
 @pytest.mark.parametrize("width", [390, 1440])
 def test_pointing_moves_no_word_and_touches_only_what_changed(browser, file, width):
     with opened(browser, file, viewport={"width": width, "height": 2500}) as page:

@@ -39,9 +39,12 @@ function showCopying(page, view) {
   show(page, { view, layer, head });
 }
 
+/** The text that is said twice. @param {LivePage} page */
+const home = (page) => page.settings.examples[0][1];
+
 /** To the text that is said twice, if another one is shown. @param {LivePage} page */
 async function atHome(page) {
-  const [[, text]] = page.settings.examples;
+  const text = home(page);
   if (page.place.text !== text || page.place.cuts.length) await page.see({ text, cuts: [] }, "push");
 }
 
@@ -118,6 +121,7 @@ export class Tour {
     this.page = page;
     this.at = 0;
     this.stops = STOPS;
+    this.before = page.place; // what was shown when it began
     this.title = h("h2");
     this.text = h("p");
     this.act = h("button.act");
@@ -145,6 +149,7 @@ export class Tour {
   /** @param {number} at */
   async go(at) {
     if (at === 0) {
+      if (this.el.hidden) this.before = this.page.place;
       await atHome(this.page);
       const { copies, before } = copying(this.page).found;
       const isFound = copies >= COPIES && before >= BEFORE;
@@ -168,8 +173,11 @@ export class Tour {
     if (innerWidth < NARROW) to.scrollIntoView({ block: "start" });
   }
 
+  /** Back to the text that was shown before, unless somebody has typed another one since. */
   end() {
     this.el.hidden = true;
+    const { page, before } = this;
+    if (page.place.text === home(page) && before.text !== home(page)) page.see(before, "push");
   }
 }
 
