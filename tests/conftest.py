@@ -10,7 +10,9 @@ import torch
 CHECK_SHAPES = bool(os.environ.get("REGARD_CHECK_SHAPES"))
 
 if CHECK_SHAPES:
-    jaxtyping.install_import_hook("regard", "shape_checks.checked")  # before anything imports regard
+    import shape_checks
+
+    shape_checks.install()  # before anything imports regard
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)  # as many processes as cores, each with as many threads, would wait for one another

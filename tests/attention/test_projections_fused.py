@@ -119,7 +119,7 @@ def test_training_moves_each_weight_as_three_products_would(products):
 
 
 def test_second_derivatives_go_through(products):
-    layer, x = new_layer(qkv_bias=True), new_x(1, 3)
+    layer, x = new_layer(qkv_bias=True, d_out=4, num_heads=2), new_x(1, 3)  # small: it differentiates by each number
 
     def run(x, *weights):
         return torch.cat(project(layer, x), -1).square()

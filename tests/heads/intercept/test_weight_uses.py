@@ -1,5 +1,7 @@
 """A cut is whole or refused: weights that are multiplied a second time, in whatever way, are found."""
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -121,10 +123,19 @@ def test_one_of_two_calls_with_the_same_queries_and_keys_is_not_cut_alone(attend
 
 def test_two_calls_with_other_masks_are_two_layers():
     attend = F.scaled_dot_product_attention
-    model = TwoCalls(lambda q, k, v, v2: attend(q, k, v) + attend(q, k, v2, is_causal=True))
-    for layer in (0, 1):
+    kept = torch.tensor([1.0, 0.0, *[1.0] * (H - 2)])[:, None, None]  # without head 1
+
+    def use(q, k, v, v2, first=1.0, second=1.0):
+        return first * attend(q, k, v) + second * attend(q, k, v2, is_causal=True)
+
+    model, x = TwoCalls(use), torch.randn(B, T, E)
+    for layer, without in ((0, {"first": kept}), (1, {"second": kept})):
         with torch.no_grad(), regard.cut(model, (layer, 1)):
-            model(torch.randn(B, T, E))
+            out = model(x)
+        model.use = partial(use, **without)
+        with torch.no_grad():
+            torch.testing.assert_close(out, model(x))
+        model.use = use
 
 
 def test_a_second_softmax_that_is_not_understood_makes_a_cut_refuse():
