@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 import regard
 
-QUICK, MANY = 120, 1500
+QUICK, MANY = 120, 900
 ORDERS = ("bhtd", "hbtd", "bthd", "(bh)td", "(hb)td", "tbhd")
 WINDOWED = ("bwhtd", "bhwtd", "(bw)htd", "wbhtd", "(wb)htd", "(bwh)td")
 NO_SOFTMAX = ("sigmoid", "exp over sum", "relu")

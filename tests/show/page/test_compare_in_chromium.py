@@ -15,6 +15,16 @@ pytestmark = [pytest.mark.slow, needs_chromium]
 
 TEXT = "Alice was beginning to get very tired, and Alice was beginning to get very tired of it."
 LAYER, HEAD = 0, 2  # switched off
+# The weights of a row of the first map, as they are written below it when they are pointed at.
+READ_ROW = """row => {
+  const grid = document.querySelector(".compared .map-grid"), box = grid.getBoundingClientRect();
+  const size = parseFloat(grid.style.width) / Number(grid.getAttribute("aria-colcount"));
+  return Array.from({ length: row + 1 }, (_, col) => {
+    const at = { clientX: box.left + (col + 0.5) * size, clientY: box.top + (row + 0.5) * size, bubbles: true };
+    grid.dispatchEvent(new PointerEvent("pointermove", at));
+    return Number(document.querySelector(".compared .at").textContent.split(" ").at(-1));
+  });
+}"""
 
 
 def watched(model, text=TEXT):
@@ -124,3 +134,20 @@ def test_the_head_to_compare_with_is_kept_in_the_address(reports, tmp_path):
         page.locator(".picker").nth(1).focus()
         page.keyboard.press("ArrowRight")
         assert "against=" in page.url
+
+
+def test_the_first_map_slides_into_the_second(reports, html, tmp_path):
+    """Row 17 of head 4.3, read under the pointer at every key."""
+    row = 17
+    before, after = (one.seen[4, 3].weights()[0, row, : row + 1] for one in reports[:2])
+    assert (after - before).abs().max() > 0.05
+    with opened(html, tmp_path, "view=compare&head=4.3") as page:
+        page.wait_for_selector("[data-compared]")
+        slider = page.get_by_role("slider", name="from the first to the second")
+        for share in (0.0, 0.5, 1.0):
+            slider.evaluate("(el, to) => { el.value = to; el.dispatchEvent(new Event('input')); }", share)
+            shown = torch.tensor(page.evaluate(READ_ROW, row))
+            torch.testing.assert_close(shown, before + share * (after - before), atol=0.0051, rtol=0)
+        assert "1.00 of the way, mixed of both runs" in page.locator(".scrub").inner_text()
+        page.evaluate("location.hash = 'view=compare&head=4.4'")  # of another head it begins at the first again
+        page.wait_for_function("document.querySelector('.scrub input').value === '0'")

@@ -14,6 +14,7 @@ import { askChanged, askHeadsDiffer } from "./compare-answer.js";
 import { ComparedHead, matched } from "./compared-head.js";
 import { ComparedKeys } from "./compared-keys.js";
 import { ComparedTexts } from "./compared-texts.js";
+import { Scrub } from "./scrub.js";
 
 /** @import { App } from "../shell/app.js" */
 /** @import { LayerInfo, Weights } from "../data/page-data.js" */
@@ -37,6 +38,7 @@ class CompareView {
     /** @type {Weights | null} */
     this.differences = null;
     this.opening = -1;
+    this.cell = 0; // pixels of one of the first map
     const map = (/** @type {string} */ label, /** @type {number} */ i) =>
       new WeightMap({
         label,
@@ -67,6 +69,10 @@ class CompareView {
     this.texts = new ComparedTexts(app);
     this.list = new ChangeList(app, this.wordChanges);
     this.note = h("p.note");
+    this.scrub = new Scrub(() => {
+      this.#drawFirst();
+      this.focus();
+    });
     this.keys = new ComparedKeys();
     this.statistics = h("section");
     const left = h(
@@ -77,7 +83,7 @@ class CompareView {
       this.list.el,
     );
     this.stage = h("div.side-by-side", ...this.frames);
-    this.right = h("div.main", this.stage, this.note, this.keys.el, this.statistics);
+    this.right = h("div.main", this.stage, this.scrub.el, this.note, this.keys.el, this.statistics);
     this.el = h("div.compare", this.texts.el, left, this.right);
   }
 
@@ -143,7 +149,7 @@ class CompareView {
     const unit = this.#row(word);
     const [row, col] = side === "query" ? [unit, other] : [-1, unit];
     const { match } = this.after;
-    const shown = [weights, match && this.after.weights, this.differences];
+    const shown = [this.#firstShown(weights), match && this.after.weights, this.differences];
     const theirs = match && { row: match.rows[row] ?? -1, col: match.cols[col] ?? -1 };
     this.texts.focus(this.after, side, unit);
     this.maps.forEach((map, i) => {
@@ -215,6 +221,21 @@ class CompareView {
     return (
       long && { weights: long.mass, rows: Names.blocks(long.T, long.mass.T), cols: Names.blocks(long.S, long.mass.S) }
     );
+  }
+
+  /** The first weights as they are shown: somewhere on the way to the second. @param {Weights} weights */
+  #firstShown(weights) {
+    const { differences, scrub } = this;
+    return differences && scrub.share ? scrub.mixed(weights, differences) : weights;
+  }
+
+  #drawFirst() {
+    const first = this.#first();
+    if (!first) return;
+    const { theme } = this.app;
+    this.scrub.say();
+    const weights = this.#firstShown(first.weights);
+    this.maps[0].draw(weights, first.rows, first.cols, { cell: this.cell, theme, rowLabels: false, bare: true });
   }
 
   /** @param {number} unit */
@@ -296,6 +317,7 @@ class CompareView {
     const large = app.width >= LARGE;
     const size = floor(min(large ? 560 : 420, (width - GAP * (across - 1)) / across));
     const shown = [weights, after, this.differences];
+    this.scrub.begin(this.differences !== null);
     this.maps.forEach((map, i) => {
       const values = shown[i];
       this.frames[i].hidden = i === 2 && Boolean(apart);
@@ -303,6 +325,7 @@ class CompareView {
       if (!values || !first) return;
       const fit = min(large ? 36 : 24, size / max(values.T, values.S));
       const cell = fit >= 4 ? floor(fit) : fit;
+      if (i === 0) this.cell = cell;
       const names = i === 1 && !app.long ? [this.after.rows, this.after.cols] : [first.rows, first.cols];
       map.draw(values, names[0], names[1], { cell, theme, rowLabels: false, bare: true, signed: i === 2 });
     });
