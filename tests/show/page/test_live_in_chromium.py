@@ -247,7 +247,9 @@ def test_the_guided_start_is_shown_once_and_can_be_skipped(browser, file):
             page.tab.get_by_text("What changed when").wait_for()
         tour.locator(".turns button:visible", has_text=re.compile("next|done")).click()
     tour.wait_for(state="hidden")
-    page.tab.wait_for_function("text => document.querySelector('.live textarea').value === text", arg=TEXT)  # it began with another text: that of the file is back
+    page.tab.wait_for_function(
+        "text => document.querySelector('.live textarea').value === text", arg=TEXT
+    )  # it began with another text: that of the file is back
     page.open(file.as_uri())
     assert not tour.is_visible()
     page.tab.get_by_role("button", name="guided start").click()
