@@ -12,7 +12,7 @@ from torch import Tensor
 from regard.attention.call import Call, checked_call
 from regard.attention.formula import IN_STEPS, attend_in_steps
 from regard.attention.masks import Mask, Parts
-from regard.attention.numerics import may_branch_on
+from regard.attention.numerics import kernel_dtype, may_branch_on
 from regard.attention.observers import Route, observed
 from regard.attention.routes import (
     BANDED,
@@ -80,7 +80,7 @@ def _choose(call: Call, parts: Parts) -> Route:
         return TILED.because("fewer queries than keys: SDPA's causal flag aligns them at the start, not at the end")
     if parts.keys is None:
         return FUSED_CAUSAL
-    if call.qkv[0].dtype is torch.float16 and call.scale < 1e-3:
+    if kernel_dtype(call.qkv[0]) is torch.float16 and call.scale < 1e-3:
         return TILED.because("at so small a scale, float16 cannot hold a channel that hides a key")
     return FUSED_CAUSAL_KEYS
 

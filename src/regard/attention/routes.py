@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 from regard.attention.call import Call
 from regard.attention.formula import attend_in_steps
 from regard.attention.masks import Parts, key_padding
-from regard.attention.numerics import at_least_float32, hidden_from_all, may_branch_on
+from regard.attention.numerics import at_least_float32, hidden_from_all, kernel_dtype, may_branch_on
 from regard.attention.observers import Route, unobserved
 from regard.attention.positions import added_to_scores
 from regard.steps import collecting
@@ -52,7 +52,7 @@ def _fused_causal_keys(call: Call, parts: Parts) -> Tensor:
     Extra channels, high in every query and low in every padded key, lower the scores of those keys so far that their
     weights are exactly 0, inside the fused causal kernel. Eight of them, because kernels want multiples of eight.
     """
-    q, k, v = call.qkv
+    q, k, v = (t.to(kernel_dtype(t)) for t in call.qkv)
     real = _real_keys(call, parts)
     hidden = ~real[:, None, :, None]
     k, v = k.masked_fill(hidden, 0), v.masked_fill(hidden, 0)
