@@ -98,9 +98,7 @@ def test_a_transform_that_hides_values_from_python_gives_the_same(mask):
 
 
 @pytest.mark.compiled
-@pytest.mark.parametrize(
-    "mask", ["nothing hidden", "causal", "lengths", "causal, left padded", "causal window", "dense"]
-)
+@pytest.mark.parametrize("mask", ["nothing hidden", "causal", "lengths", "causal, left padded", "dense"])
 def test_a_compiled_graph_gives_the_same(mask):
     check_without_python(
         torch.compile(partial(attend, mask=MASKS[mask][0]), fullgraph=True, dynamic=mask == "dense" or None), mask
