@@ -94,7 +94,7 @@ def build(config: GPTConfig, setting: GenerateSetting) -> GPT:
 
 def calls(ours: GPT, theirs: Any, ids: Tensor, new: int, cuda: bool) -> dict[str, Callable[[], list[list[int]]]]:
     """The contenders: each continues the same prompts and returns the generated tokens, row by row."""
-    contenders: dict[str, Callable[[], list[list[int]]]] = {OURS: partial(ours.generate, ids, new, temperature=0)}
+    contenders: dict[str, Callable[[], list[list[int]]]] = {OURS: lambda: ours.generate(ids, new, temperature=0)}
     if theirs is not None:
         options = {
             "attention_mask": torch.ones_like(ids),

@@ -145,3 +145,15 @@ def test_rows_are_no_step_of_a_trace_and_no_attention_of_the_model():
     with collecting(lambda *one: noticed.append(one)), observe(lambda *one: noticed.append(one)):
         attend_rows(Call(q=q, k=k, v=v, scale=0.5), torch.tensor([1]))
     assert noticed == []
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16], ids=str)
+def test_autocast_to_another_dtype_hides_padding_below_any_score_too(kind):
+    mask = causal() & padding(torch.tensor([[False, False, True, True, True], [True] * 5]))
+    for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
+        for scale in (None, 1e-2, 1e-5):
+            qkv = random_qkv(B=2, H=3, T=5, S=5, D=8, dtype=dtype)
+            with torch.autocast("cpu", kind):
+                found = attend(*qkv, mask=mask, scale=scale)
+            wanted = attend_in_steps(*qkv, mask=mask, scale=scale)[0]
+            torch.testing.assert_close(found.double(), wanted.double(), rtol=0.04, atol=0.04)

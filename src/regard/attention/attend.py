@@ -12,7 +12,7 @@ from torch import Tensor
 from regard.attention.call import Call, checked_call
 from regard.attention.formula import IN_STEPS, attend_in_steps
 from regard.attention.masks import Mask, Parts
-from regard.attention.numerics import may_branch_on
+from regard.attention.numerics import kernel_dtype, may_branch_on
 from regard.attention.observers import Route, observed
 from regard.attention.routes import (
     BANDED,
@@ -80,7 +80,7 @@ def _choose(call: Call, parts: Parts) -> Route:
         return TILED.because("fewer queries than keys: SDPA's causal flag aligns them at the start, not at the end")
     if parts.keys is None:
         return FUSED_CAUSAL
-    if call.qkv[0].dtype is torch.float16 and call.scale < 1e-3:
+    if kernel_dtype(call.qkv[0]) is torch.float16 and call.scale < 1e-3:
         return TILED.because("at so small a scale, float16 cannot hold a channel that hides a key")
     return FUSED_CAUSAL_KEYS
 
@@ -106,13 +106,11 @@ def _with_nan_of_formula(call: Call, parts: Parts, route: Route, context: Tensor
 
     Fused kernels multiply hidden values by 0, so a NaN or infinity among them reaches rows it is hidden from; and
     torch's kernel for CPUs takes a row whose scores are all NaN for one that sees nothing, and gives 0. A sum over the
-    context shows the first, one channel of it the second. Then the formula runs in tiles.
+    context shows the first, one channel of it the second. Then the formula runs in tiles. Where Python may not read
+    values, only the second is mended, by the route itself.
     """
-    if context.device.type != "cpu" or context.numel() == 0 or route is IN_STEPS:
+    if context.device.type != "cpu" or context.numel() == 0 or route is IN_STEPS or not may_branch_on(context):
         return context
-    if not may_branch_on(context):
-        sees_first = parts.keys is None and parts.rest is None and parts.window is None and call.alibi is None
-        return _without_lost_nan(call, context) if sees_first else context
     found = context.detach()
     leaked = route.leaks_nan and not _is_finite(found.sum(dtype=torch.promote_types(found.dtype, torch.float32)))
     if not leaked and (found.select(-1, 0).all().item() or _is_finite(largest_score(*call.qkv[:2]).sum())):
@@ -123,14 +121,3 @@ def _with_nan_of_formula(call: Call, parts: Parts, route: Route, context: Tensor
 
 def _is_finite(number: Tensor) -> bool:
     return math.isfinite(number.item())
-
-
-def _without_lost_nan(call: Call, context: Tensor) -> Tensor:
-    """The same without a branch, for graphs and transforms, where every query sees the first key.
-
-    A row in which all scores are NaN or infinite has such a score with the first key.
-    """
-    q, k, _ = call.qkv
-    first = k[:, :, :1].repeat_interleave(q.shape[1] // k.shape[1], dim=1)
-    is_lost = ~(q * first).sum(-1, keepdim=True).isfinite() & (context == 0).all(-1, keepdim=True)
-    return context.masked_fill(is_lost, math.nan)

@@ -215,7 +215,7 @@ class Dense(Mask):
     def check(self, B: int, H: int, T: int, S: int) -> None:
         shape = tuple(self.seen.shape)
         sizes = {2: (T, S), 3: (B, T, S), 4: (B, H, T, S)}[len(shape)]
-        if all(have in (1, want) for have, want in zip(shape, sizes, strict=True)):
+        if all(have == 1 or have == want for have, want in zip(shape, sizes, strict=True)):
             return
         names = {2: f"T={T}, S={S}", 3: f"B={B}, T={T}, S={S}", 4: f"B={B}, H={H}, T={T}, S={S}"}[len(shape)]
         hint = "give True where a query (row) may attend to a key (column)"

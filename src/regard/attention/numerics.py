@@ -13,6 +13,8 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from regard.support.arguments import autocast_dtype
+
 
 def _without_native_support() -> frozenset[torch.dtype]:
     if not torch.backends.mkldnn.is_available():  # as on Apple's chips, where torch has no way to ask
@@ -43,6 +45,11 @@ def without_autocast(t: Tensor) -> AbstractContextManager[Any]:
     """Autocast off, for what must be computed in the dtype that it has."""
     kind = t.device.type  # torch.autocast takes as long as a small operation, so it is called only where it is needed
     return torch.autocast(kind, enabled=False) if kind != "meta" and torch.is_autocast_enabled(kind) else nullcontext()
+
+
+def kernel_dtype(t: Tensor) -> torch.dtype:
+    """The dtype in which SDPA takes this tensor: autocast's, where that is on and it is not float64."""
+    return t.dtype if t.dtype is torch.float64 else autocast_dtype(t.device.type) or t.dtype
 
 
 def softmax_over_visible(scaled: Tensor, allowed: Bool[Tensor, "_ _ _ _"]) -> Tensor:

@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 from regard.attention.call import Call
 from regard.attention.formula import attend_in_steps
 from regard.attention.masks import Parts, key_padding
-from regard.attention.numerics import hidden_from_all
+from regard.attention.numerics import at_least_float32, hidden_from_all, kernel_dtype, may_branch_on
 from regard.attention.observers import Route, unobserved
 from regard.attention.positions import added_to_scores
 from regard.steps import collecting
@@ -52,15 +52,17 @@ def _fused_causal_keys(call: Call, parts: Parts) -> Tensor:
     Extra channels, high in every query and low in every padded key, lower the scores of those keys so far that their
     weights are exactly 0, inside the fused causal kernel. Eight of them, because kernels want multiples of eight.
     """
-    q, k, v = call.qkv
-    hidden = ~_real_keys(call, parts)[:, None, :, None]
+    q, k, v = (t.to(kernel_dtype(t)) for t in call.qkv)
+    real = _real_keys(call, parts)
+    hidden = ~real[:, None, :, None]
     k, v = k.masked_fill(hidden, 0), v.masked_fill(hidden, 0)
     high = _hiding_value(q, k, call.scale)  # (B, 1, 1, 1)
     extra = (hidden * -high).to(k.dtype).expand(-1, k.shape[1], -1, 8)
     wide_k = torch.cat([k, extra], dim=-1)
     wide_q = torch.cat([q, high.to(q.dtype).expand(-1, *q.shape[1:3], 8)], dim=-1)
     # A row that sees only padding averages padded values, which are 0.
-    return _sdpa(wide_q, wide_k, F.pad(v, (0, 8)), call.scale, call.dropout, is_causal=True)[..., : v.shape[-1]]
+    out = _sdpa(wide_q, wide_k, F.pad(v, (0, 8)), call.scale, call.dropout, is_causal=True)[..., : v.shape[-1]]
+    return out if may_branch_on(out) else out.masked_fill(real.cumsum(-1)[:, None, :, None] == 0, 0)
 
 
 @torch.no_grad()
@@ -206,10 +208,23 @@ def _real_keys(call: Call, parts: Parts) -> Bool[Tensor, "B S"]:
 
 
 def _sdpa(q: Tensor, k: Tensor, v: Tensor, scale: float, dropout: float, **options: Any) -> Tensor:
-    options |= {"scale": scale, "dropout_p": dropout, "enable_gqa": bool(q.shape[1] != k.shape[1])}
+    options |= {"scale": scale, "dropout_p": dropout}
+    if q.shape[1] != k.shape[1]:  # `enable_gqa` takes no bool of sizes that are symbols in a graph
+        options["enable_gqa"] = True
     width = v.shape[-1]
     out = F.scaled_dot_product_attention(*same_width(q, k, v), **options)
-    return out if out.shape[-1] == width else out[..., :width]
+    out = out if out.shape[-1] == width else out[..., :width]
+    return out if may_branch_on(out) or out.device.type != "cpu" or q.numel() == 0 else _with_lost_nan(q, k, out)
+
+
+def _with_lost_nan(q: Tensor, k: Tensor, out: Tensor) -> Tensor:
+    """A NaN in the rows whose scores are all NaN or infinite: torch's kernel for CPUs gives them 0.
+
+    For graphs and transforms, so without a branch: a row is lost if it is 0 and its scores have no finite bound.
+    """
+    largest = at_least_float32(k).abs().amax((1, 2, 3), keepdim=True) * k.shape[-1]
+    bound = at_least_float32(q).abs().amax(-1, keepdim=True) * largest
+    return out.masked_fill(~bound.isfinite() & (out == 0).all(-1, keepdim=True), math.nan)
 
 
 def same_width(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -20,6 +20,7 @@ from regard.attention.positions import sinusoidal
 from regard.gpt.block import AnyMask, Block, LinearWeights, Operation, Positions, Product, apply_norm, make_norm
 from regard.gpt.config import GPTConfig
 from regard.gpt.generate.options import GenerateOptions, StreamOptions
+from regard.gpt.generate.result_types import typed_by_prompt
 from regard.gpt.loss import next_token_loss
 from regard.gpt.option_table import with_keywords
 from regard.steps import step
@@ -162,6 +163,7 @@ class GPT(nn.Module):
     def _blocks(self) -> list[Block]:
         return [block for block in self.blocks if isinstance(block, Block)]
 
+    @typed_by_prompt
     @with_keywords(GenerateOptions)
     def generate(self, prompt: str | Sequence[Any] | Tensor, options: GenerateOptions) -> Any:
         """Continue a prompt; returns only what comes after it: a str for a str, ids for ids, a list for a list.
