@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -154,10 +155,11 @@ def quotes_missing(questions: Sequence[Question], failure: str) -> str:
 def plain_choice(value: Any) -> str:
     """A choice as a text that can be compared: 3, 3.0 and "3" are one, and so are (2, 3), [2, 3] and "(2, 3)".
 
-    >>> plain_choice("(2,  3)") == plain_choice([2, 3.0]), plain_choice(" B ")
-    (True, 'b')
+    >>> plain_choice("(2,  3)") == plain_choice([2, 3.0]), plain_choice(" B "), plain_choice("b)")
+    (True, 'b', 'b')
     """
     if isinstance(value, str):
+        value = re.sub(r"^\s*\(?([A-Za-z])[).]\s*$", r"\1", value)  # "b)" is the letter b
         try:
             parsed = ast.literal_eval(value.strip())
         except (ValueError, SyntaxError, MemoryError, RecursionError):

@@ -45,6 +45,8 @@ def write_plain(value: Any, tensors: dict[str, Tensor], room: list[int] | None =
         return {"value": value}
     if isinstance(value, int):
         return {"value": int(value)} if abs(value) < 1 << 63 else {"opaque": "whole number of more than 64 bits"}
+    if isinstance(value, (set, frozenset)):
+        value = sorted(value, key=repr)
     if isinstance(value, (list, tuple)):
         kind = "list" if isinstance(value, list) else "tuple"
         return {kind: [write_plain(one, tensors, room, depth + 1) for one in value]}

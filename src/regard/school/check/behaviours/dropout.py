@@ -98,8 +98,11 @@ def dropout_in_training(result: Experiment) -> Iterator[Finding]:
         raise NotChecked("it fails in train()")
     if not same(outs[0], outs[1]) or (first and bool(outs[0].isnan().all())):  # NaN hides what dropout does
         where = _dropped_step(result, first.value) if first else ""
+        too = [one for one in seen.dropped if result.request.plain and one.value.shape == result.out.shape]
         if first and where:
             yield MISPLACED.found(f"Dropout acts on {where}; it acts on the weights, after the softmax.", first.line)
+        elif too:
+            yield MISPLACED.found("Dropout acts on the output, too; it acts on the weights alone.", too[0].line)
         elif finding := _from_another_field(result):
             yield finding
         elif is_formula_of(result) and not isinstance(result.subject, InsideSubject):
