@@ -36,8 +36,13 @@ def first_difference(seen: Any, expected: Any, tolerance: float | int, about: st
             return Finding("returns nothing", f"{says} Is there a return?")
         is_text = isinstance(seen, str) and isinstance(expected, str)
         return None if is_equal else Finding("" if is_text else "another kind of result", says)
-    differences = (first_difference(a, b, tolerance, f"{where} {about}".strip()) for where, a, b in pairs)
+    differences = (first_difference(a, b, tolerance, _inside(where, about)) for where, a, b in pairs)
     return next((one for one in differences if one is not None), None)
+
+
+def _inside(where: str, about: str) -> str:
+    """A part of a part: "part 1 of part 0 of the result"."""
+    return f"{where.removesuffix('the result')}{about}" if about else where
 
 
 def _pairs(seen: Any, expected: Any) -> list[tuple[str, Any, Any]] | None:

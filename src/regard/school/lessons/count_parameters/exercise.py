@@ -6,7 +6,7 @@ from regard.school.exercises import Function, Wrong
 
 
 def arguments(random, qkv_bias):
-    D, H = torch.tensor([3, 5, 7])[torch.randperm(3, generator=random)][:2].tolist()
+    D, H = torch.tensor([4, 5, 7])[torch.randperm(3, generator=random)][:2].tolist()
     d_in = (17, 23, 29)[torch.randint(3, (), generator=random)]
     return d_in, D * H, H, qkv_bias
 

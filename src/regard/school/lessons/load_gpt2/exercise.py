@@ -213,8 +213,8 @@ parts = [
                 "no bias filled", "No bias is filled: neither those of q, k, v nor that of out_proj.", make(biases=())
             ),
             Wrong(
-                "matrix of out_proj not filled",
-                "out_proj.weight is left as it was; it is c_proj.weight, turned.",
+                "only the bias comes out",
+                "The layer returns the bias of out_proj alone: its matrix was not filled, or that of the values was not.",
                 make(empty=("out",)),
             ),
         ],
