@@ -56,7 +56,8 @@ def _holding(run: Run, names: Sequence[str], tolerance: float | int) -> dict[str
         if a.is_complex() or b.is_complex() or max(a.numel(), b.numel()) > MOST_NUMBERS:
             return {}
         a, b = a.detach().double(), b.detach().double()
-        related = [*_changed(a, b), *_with_arguments(arguments, names, a, b), *_of_axes(a, b), *_of_places(a, b)]
+        related = [*_changed(a, b), *_with_arguments(arguments, names, a, b), *_reordered(a, b)]
+        related += [*_of_fewer_axes(a, b), *_of_sizes(a, b), *_of_places(a, b), *_located(a, b)]
         return {name: says for name, says, value in related if is_same(a, value, tolerance)}
     return {name: says for name, says, value in _of_kinds(seen, right) if is_same(value, right, tolerance)}
 
@@ -109,41 +110,51 @@ def _with_arguments(arguments: Sequence[Any], names: Sequence[str], seen: Tensor
                 yield f"{name} multiplied", f"is multiplied by {name}.", right * one
 
 
-def _of_axes(seen: Tensor, right: Tensor) -> Iterator[Relation]:
-    """The same numbers along other axes, fewer axes or other shapes."""
+def _reordered(seen: Tensor, right: Tensor) -> Iterator[Relation]:
+    """The same numbers, or only the same sizes, along other axes."""
+    if not seen.dim() == right.dim() <= MOST_AXES:
+        return
     axes = range(right.dim())
-    if seen.dim() == right.dim() <= MOST_AXES:
-        for order in list(permutations(axes))[1:]:
-            moved = [i for i in axes if order[i] != i]
-            which = " and ".join(map(str, moved)) if len(moved) == 2 else f"in the order {', '.join(map(str, order))}"
-            yield "axes exchanged", f"has its axes {which} exchanged.", right.permute(order)
-            if right.permute(order).shape == seen.shape != right.shape:
-                says = f"has the shape {tuple(seen.shape)}: the sizes of {tuple(right.shape)} in another order"
-                yield "axes in another order", f"{says}. Which two are to be exchanged?", seen
-    if seen.numel() == right.numel() and seen.shape != right.shape:
+    for order in list(permutations(axes))[1:]:
+        moved = [i for i in axes if order[i] != i]
+        which = " and ".join(map(str, moved)) if len(moved) == 2 else f"in the order {', '.join(map(str, order))}"
+        yield "axes exchanged", f"has its axes {which} exchanged.", right.permute(order)
+        if right.permute(order).shape == seen.shape != right.shape:
+            says = f"has the shape {tuple(seen.shape)}: the sizes of {tuple(right.shape)} in another order"
+            yield "axes in another order", f"{says}. Which two are to be exchanged?", seen
+
+
+def _of_fewer_axes(seen: Tensor, right: Tensor) -> Iterator[Relation]:
+    """One axis added up, averaged, cut to one entry, or gone."""
+    if seen.dim() != right.dim() - 1:
+        return
+    for axis in range(right.dim()):
+        for done, value in (("added up", right.sum(axis)), ("averaged", right.mean(axis))):
+            yield f"{done} along an axis", f"is {done} along axis {axis}, which must stay.", value
+        for end, place in (("first", 0), ("last", -1)) if right.shape[axis] else ():
+            yield f"the {end} only", f"is only the {end} along axis {axis}.", right.movedim(axis, 0)[place]
+    sizes = tuple(right.shape)
+    lost = [i for i in range(right.dim()) if sizes[:i] + sizes[i + 1 :] == tuple(seen.shape)]
+    if lost and right.dim() > 1:
+        says = f"has the shape {tuple(seen.shape)}; expected {sizes}: axis {lost[0]} is gone."
+        yield "an axis is gone", says, seen
+
+
+def _of_sizes(seen: Tensor, right: Tensor) -> Iterator[Relation]:
+    """Another shape, of the right numbers or not."""
+    if seen.shape == right.shape:
+        return
+    if seen.numel() == right.numel():
         says = f"has the shape {tuple(seen.shape)}, not {tuple(right.shape)}; the numbers are right."
         yield "right numbers in another shape", says, right.reshape(seen.shape)
-    if seen.dim() == right.dim() - 1:
-        for axis in axes:
-            for done, value in (("added up", right.sum(axis)), ("averaged", right.mean(axis))):
-                yield f"{done} along an axis", f"is {done} along axis {axis}, which must stay.", value
-            ends = right.movedim(axis, 0) if right.shape[axis] else right.new_zeros(0)
-            for end, place in (("first", 0), ("last", -1)):
-                yield f"the {end} only", f"is only the {end} along axis {axis}.", ends[place]
-        lost = [i for i in axes if (*right.shape[:i], *right.shape[i + 1 :]) == tuple(seen.shape)]
-        if lost and right.dim() > 1:
-            says = f"has the shape {tuple(seen.shape)}; expected {tuple(right.shape)}: axis {lost[0]} is gone."
-            yield "an axis is gone", says, seen
-    if seen.dim() == right.dim() and seen.shape != right.shape:
-        differ = [i for i in axes if seen.shape[i] != right.shape[i]]
-        if len(differ) == 1 and right.shape[differ[0]] and seen.shape[differ[0]]:
-            axis = differ[0]
-            n, count = seen.shape[axis], right.shape[axis]
-            says = f"has {n} along axis {axis}, of the shape {tuple(seen.shape)}; expected {count}."
-            yield "too many along an axis" if n > count else "too few along an axis", says, seen
     if seen.dim() > right.dim():
         says = f"has the shape {tuple(seen.shape)}: {seen.dim() - right.dim()} axes more than {tuple(right.shape)}."
-        yield "too many axes", says.replace("1 axes", "1 axis"), seen
+        yield "too many axes", says.replace(" 1 axes", " 1 axis"), seen
+    differ = [i for i, sizes in enumerate(zip(seen.shape, right.shape, strict=False)) if sizes[0] != sizes[1]]
+    if seen.dim() == right.dim() and len(differ) == 1:
+        n, count = seen.shape[differ[0]], right.shape[differ[0]]
+        says = f"has {n} along axis {differ[0]}, of the shape {tuple(seen.shape)}; expected {count}."
+        yield "too many along an axis" if n > count else "too few along an axis", says, seen
 
 
 def _of_places(seen: Tensor, right: Tensor) -> Iterator[Relation]:
@@ -159,6 +170,14 @@ def _of_places(seen: Tensor, right: Tensor) -> Iterator[Relation]:
                 f"has another order along axis {axis}: what belongs at 0, 1 … stands at {', '.join(map(str, order))}."
             )
             yield "another order along an axis", says, seen
+    if right.unique().numel() > 1 and is_same(seen.flatten().sort().values, right.flatten().sort().values, 1e-5):
+        yield "the right numbers in other places", "has the right numbers, but in other places.", seen
+
+
+def _located(seen: Tensor, right: Tensor) -> Iterator[Relation]:
+    """Right numbers at some places only: above the diagonal, in the first rows, in the last."""
+    if seen.shape != right.shape or not right.dim() or right.numel() < 2:
+        return
     same = torch.isclose(seen, right, rtol=1e-4, atol=1e-6) | (seen == right)
     if right.dim() > 1 and right.shape[-1] == right.shape[-2]:
         future = torch.ones_like(right, dtype=torch.bool).triu(1)
@@ -175,8 +194,6 @@ def _of_places(seen: Tensor, right: Tensor) -> Iterator[Relation]:
         last = int(rows.to(torch.int8).argmax())
         if bool(rows[last:].all()):
             yield "only the last are right", f"is wrong before row {last}, and right from there.", seen
-    if right.unique().numel() > 1 and is_same(seen.flatten().sort().values, right.flatten().sort().values, 1e-5):
-        yield "the right numbers in other places", "has the right numbers, but in other places.", seen
 
 
 def _order(seen: Tensor, right: Tensor) -> list[int] | None:
@@ -195,41 +212,42 @@ def _order(seen: Tensor, right: Tensor) -> list[int] | None:
 def _of_kinds(seen: Any, right: Any) -> Iterator[Relation]:
     """Right values in another kind of container: what the right result would be, made of the learner's."""
     if isinstance(right, Tensor) and isinstance(seen, (list, tuple)) and seen:
-        if all(isinstance(one, NUMBERS) for one in seen):
-            parts = [torch.as_tensor(one) for one in seen]
-            joined = f"is a {type(seen).__name__} of {len(seen)}; join them to one tensor"
-            if all(one.shape == parts[0].shape for one in parts):
-                yield "a list instead of a tensor", f"{joined}: torch.stack.", torch.stack(parts)
-            if all(one.dim() and one.shape[1:] == parts[0].shape[1:] for one in parts):
-                yield "a list instead of a tensor", f"{joined}: torch.cat.", torch.cat(parts)
+        yield from _joined(seen)
         for i, one in enumerate(seen):
             says = f"is {describe_value(seen)}, and what is asked for is number {i} of it. max and topk return a pair"
             yield "a pair", f"{says}: .values and .indices.", one
-    if isinstance(right, (list, tuple)) and isinstance(seen, (list, tuple)):
-        yield "a list in a list", "is right, but inside of one more list.", seen[0] if len(seen) == 1 else None
-        yield from _of_lists(list(seen), list(right))
-    if isinstance(right, (list, tuple)) and isinstance(seen, Tensor):
+    elif isinstance(right, (list, tuple)) and isinstance(seen, Tensor):
         yield "a tensor instead of a list", "is a tensor; a list is asked for: .tolist().", seen.tolist()
+    elif isinstance(right, (list, tuple)) and isinstance(seen, (list, tuple)):
+        yield "a list in a list", "is right, but inside of one more list.", seen[0] if len(seen) == 1 else None
+        if all(isinstance(one, (bool, int, float, str, type(None))) for one in [*seen, *right]):
+            yield from ((name, says, right) for holds, name, says in _of_lists(list(seen), list(right)) if holds)
 
 
-def _of_lists(seen: list[Any], right: list[Any]) -> Iterator[Relation]:
-    """Flat lists of numbers, texts or None."""
-    if not all(isinstance(one, (bool, int, float, str, type(None))) for one in [*seen, *right]):
+def _joined(seen: Sequence[Any]) -> Iterator[Relation]:
+    if not all(isinstance(one, NUMBERS) for one in seen):
         return
+    parts = [torch.as_tensor(one) for one in seen]
+    says = f"is a {type(seen).__name__} of {len(seen)}; join them to one tensor"
+    if all(one.shape == parts[0].shape for one in parts):
+        yield "a list instead of a tensor", f"{says}: torch.stack.", torch.stack(parts)
+    if all(one.dim() and one.shape[1:] == parts[0].shape[1:] for one in parts):
+        yield "a list instead of a tensor", f"{says}: torch.cat.", torch.cat(parts)
+
+
+def _of_lists(seen: list[Any], right: list[Any]) -> list[tuple[bool, str, str]]:
+    """Flat lists of numbers, texts or None: what may hold, its name, and what it says; the first that holds is told."""
     n, count = len(seen), len(right)
-    if n > count and seen[:count] == right:
-        yield "too long", f"has {n} entries, not {count}: the first {count} are right.", right
-    elif n > count and seen[-count:] == right:
-        yield "too long", f"has {n} entries, not {count}: the last {count} are right.", right
-    elif n < count and right[:n] == seen:
-        yield "too short", f"has {n} entries, not {count}; as far as it goes, it is right.", right
-    elif n < count and right[-n:] == seen and n:
-        yield "too short", f"has {n} entries, not {count}; the beginning is missing.", right
-    elif n == count and seen[::-1] == right:
-        yield "reversed", "is right, but reversed.", right
-    elif n == count and n > 1 and seen != right and sorted(map(str, seen)) == sorted(map(str, right)):
-        yield "another order", "has the right entries in another order.", right
-    elif n != count:
-        first = next((i for i, (a, b) in enumerate(zip(seen, right, strict=False)) if a != b), min(n, count))
-        longer = "too many" if n > count else "too few"
-        yield f"{longer} entries", f"has {n} entries, not {count}; the first that differs is number {first}.", right
+    first = next((i for i, (a, b) in enumerate(zip(seen, right, strict=False)) if a != b), min(n, count))
+    has, differs = f"has {n} entries, not {count}", f"the first that differs is number {first}."
+    same = n == count and seen != right
+    return [
+        (n > count and seen[:count] == right, "too long", f"{has}: the first {count} are right."),
+        (n > count and seen[-count:] == right, "too long", f"{has}: the last {count} are right."),
+        (n < count and right[:n] == seen, "too short", f"{has}; as far as it goes, it is right."),
+        (0 < n < count and right[-n:] == seen, "too short", f"{has}; the beginning is missing."),
+        (same and seen[::-1] == right, "reversed", "is right, but reversed."),
+        (same and sorted(map(str, seen)) == sorted(map(str, right)), "another order", "has another order."),
+        (n > count, "too many entries", f"{has}; {differs}"),
+        (n < count, "too few entries", f"{has}; {differs}"),
+    ]
