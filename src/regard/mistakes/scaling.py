@@ -9,8 +9,8 @@ from regard.mistakes.formula import Case, compare_all
 from regard.mistakes.mistake import Mistake, with_heads
 
 _WHY = (
-    "A score is a sum of head_dim products, so its variance grows with head_dim; divided by √head_dim it is about 1, "
-    "and the softmax neither saturates nor turns flat."
+    "A score is a sum of head_dim products. If queries and keys hold independent numbers of mean 0 and variance 1, its "
+    "variance is head_dim; divided by √head_dim it is 1, and the softmax neither saturates nor turns flat."
 )
 _FIX = "scores = scores / head_dim**0.5"
 _TEMPERED = r"(?i)temperature|\btau\b|cosine|muP|\bµP|soft[- _]?cap|logit_scale"

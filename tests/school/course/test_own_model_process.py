@@ -24,6 +24,22 @@ def model():
     return one
 
 
+def test_the_head_is_drawn_from_the_last_token_of_a_word_to_all_tokens_of_another(model):
+    """A model of single letters whose only head looks evenly back: a word's share is its letters', with the space."""
+
+    class Even(torch.nn.Module):
+        def forward(self, ids):
+            q = k = torch.zeros(1, 1, ids.shape[1], 2)
+            return torch.nn.functional.scaled_dot_product_attention(q, k, k, is_causal=True)
+
+    model.model, model.recipe = Even(), OwnRecipe(context=11)  # "The cat sat"
+    model.own.mine("tokenize").encode = lambda text, merges: [ord(one) for one in text]
+    cat = model.cat(0, 0)
+    assert cat["words"] == ["The", "cat", "sat"]
+    expected = [[1, 0, 0], [3 / 7, 4 / 7, 0], [3 / 11, 4 / 11, 4 / 11]]
+    torch.testing.assert_close(torch.tensor(cat["weights"]), torch.tensor(expected))
+
+
 def test_a_list_begins_again_after_its_period(model):
     ids = model.lists(5, 21, 7, 7)
     torch.testing.assert_close(ids[:, 7:], ids[:, :-7])

@@ -21,6 +21,10 @@ RESULT = {
     "picture": {
         "words": ["the", "<b>", "the", "<b>"],
         "weights": [[1, 0, 0, 0], [0.5, 0.5, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]],
+        "cat": {
+            "words": ["The", "cat", "sat.", "The"],
+            "weights": [[1.0, 0, 0, 0], [0.5, 0.5, 0, 0], [0.25, 0.25, 0.5, 0], [0.125, 0.75, 0.125, 0]],
+        },
     },
 }
 NOT_YET = RESULT | {"heads": [HEADS[0] | {"induction": 0.08, "learned": False}, HEADS[1]]}
@@ -34,6 +38,15 @@ def test_the_text_keeps_to_the_width_and_has_losses_text_and_head(width):
     assert "240 steps in 61 s. Loss on pages that it has not read: 6.00 → 3.60" in joined
     assert "Head 1.0 of your model learned to copy: 0.88 of its weight" in joined
     assert "Alice <said> to the King" in joined
+
+
+def test_the_sentence_of_the_course_ends_with_a_head_of_ones_own_model():
+    text = spoken_text(RESULT, 80)
+    assert "read twice by head 1.0 of your own model" in " ".join(text.split())
+    assert "  The   .12   .75▓  .12      ·" in text
+    assert "<title>The looks at cat: 0.75</title>" in spoken_page(RESULT, "a book", "2026-11-19")
+    nothing = RESULT | {"picture": RESULT["picture"] | {"cat": {"words": [], "weights": []}}}
+    assert "own model" not in spoken_text(nothing, 80).split("head  token after")[-1]
 
 
 def test_it_is_said_if_no_head_has_learned_to_copy_and_if_none_was_seen():
@@ -62,7 +75,7 @@ def test_the_page_escapes_what_was_written_and_loads_nothing():
 def test_every_picture_of_the_page_is_well_formed_and_says_what_it_shows():
     pictures = re.findall(r"<svg.*?</svg>", spoken_page(RESULT, "Alice", "2026-11-19"), re.DOTALL)
     labels = [ElementTree.fromstring(one).attrib["aria-label"] for one in pictures]
-    assert len(labels) == 2
+    assert len(labels) == 3
     assert labels[0] == "The loss from step 0 to 240: new pages end at 3.60, a list again at 1.20."
     assert labels[1].startswith("Head 1.0 on some words, read twice")
 

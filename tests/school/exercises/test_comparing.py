@@ -45,7 +45,7 @@ def test_the_same_however_it_is_written(seen, expected):
         (1.5, 2, "", "It returns 1.5; expected 2."),
         (-0.0, -2.5, "", "It returns 0; expected −2.5."),
         ([1, 5], (1, 7), "", "Part 1 of the result is 5; expected 7."),
-        ({"w": [0, 1]}, {"w": [0, 2]}, "", "Part 1 of the result 'w' of the result is 1; expected 2."),
+        ({"w": [0, 1]}, {"w": [0, 2]}, "", "Part 1 of 'w' of the result is 1; expected 2."),
         (Opaque("object"), 3, "another kind of result", "It returns an object; expected the number 3."),
         (torch.tensor([INF]), torch.tensor([-INF]), "", "Its result differs."),
         (torch.tensor([1.0, NAN]), torch.tensor([1.0, 2.0]), "", "Its result differs."),

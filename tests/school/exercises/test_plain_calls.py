@@ -37,6 +37,10 @@ def test_arrays_are_tensors_and_their_numbers_are_numbers():
     assert type(there_and_back(np.float32(2))) is float
 
 
+def test_a_set_is_a_list_in_order():
+    assert there_and_back([{"E", "B", "C"}, frozenset({2})]) == [["B", "C", "E"], [2]]
+
+
 @pytest.mark.parametrize(
     ("value", "kind"),
     [(object(), "object"), (1 << 70, "whole number of more than 64 bits"), (torch.zeros(2, device="meta"), "tensor w")],

@@ -20,6 +20,7 @@ from regard.heads.watch import watch
 from regard.school.course.own_model import OwnRecipe
 from regard.school.sandbox.modules import add_neighbours, load_module
 
+CAT = "The cat sat on the mat. The cat sat on the mat."  # the picture of the course, with something to copy
 SHOWN = 9  # words of the picture, which are read twice
 Tell = Callable[[dict[str, Any]], None]
 
@@ -177,7 +178,25 @@ class OwnModel:
         decode = self.own.mine("tokenize").decode
         names = [decode([one], self.merges).strip() for one in words.tolist()] * 2
         weights = best.weights()[0].tolist() if best is not None else []
-        return heads, {"words": names, "weights": weights}
+        cat = self.cat(order[0].layer, order[0].head) if order else {"words": [], "weights": []}
+        return heads, {"words": names, "weights": weights, "cat": cat}
+
+    def cat(self, layer: int, head: int) -> dict[str, Any]:
+        """What a head does with the sentence of the course, read twice: from the last token of each word, to each."""
+        tokens = self.own.mine("tokenize")
+        ids = tokens.encode(CAT, self.merges)[: self.recipe.context]
+        owner, read = [], ""
+        for one in ids:
+            piece = tokens.decode([one], self.merges)
+            owner.append((read + piece[: len(piece) - len(piece.lstrip())]).count(" "))
+            read += piece
+        words = CAT.split()[: owner[-1] + 1]
+        with watch(self.model) as seen:
+            self.model(torch.tensor([ids]))
+        weights = seen[layer, head].weights()[0]
+        shares = torch.zeros(len(ids), len(words)).index_add(1, torch.tensor(owner), weights.float())
+        last = [len(ids) - 1 - owner[::-1].index(word) for word in range(len(words))]
+        return {"words": words, "weights": shares[last].tolist()}
 
     def name_of(self, layers: int, layer: int, head: int) -> str:
         """A head's name; one that is a layer by itself, in a loop over heads, is named by its place in the loop."""

@@ -91,7 +91,26 @@ def spoken_text(result: Result, width: int) -> str:
             [one["head"], f"{one['induction']:.2f}", f"{one['previous']:.2f}"] for one in result["heads"][:_MOST_HEADS]
         ]
         blocks.append(text_table(["head", "token after the earlier one", "token before"], rows, width))
+        blocks += _cat_text(result, width)
     return "\n\n".join(blocks)
+
+
+def _cat_text(result: Result, width: int) -> list[str]:
+    """The sentence of the course as the learner's own head reads it; nothing where it does not fit."""
+    from torch import tensor
+
+    from regard.show.terminal.weights import shaded_table
+
+    words, weights = result["picture"]["cat"]["words"], result["picture"]["cat"]["weights"]
+    lines = shaded_table(tensor(weights), words, words) if words else []
+    if not lines or max(map(len, lines)) + 2 > width:
+        return []
+    return [wrapped(_cat_says(result), width), "\n".join(f"  {line}" for line in lines)]
+
+
+def _cat_says(result: Result) -> str:
+    says = f"The sentence that you began with, read twice by head {result['heads'][0]['head']} of your own model."
+    return f"{says} A head that copies looks from a word to the one that followed it before, from cat to sat:"
 
 
 def spoken_page(result: Result, book: str, when: str) -> str:
@@ -113,6 +132,8 @@ def spoken_page(result: Result, book: str, when: str) -> str:
     if result["picture"]["weights"]:
         name = result["heads"][0]["head"]
         parts.append(_head_svg(result["picture"]["words"], result["picture"]["weights"], name))
+        cat = result["picture"]["cat"]
+        parts.append(_head_svg(cat["words"], cat["weights"], name, _cat_says(result)))
         parts.append(
             html_table("Mean weight of every head:", ["head", "token after the earlier one", "token before"], heads)
         )
@@ -147,7 +168,9 @@ def _curve_svg(curve: Sequence[Mapping[str, float]], width: int = 680, height: i
     return _svg(width, height, about, ticks + axis + "".join(lines))
 
 
-def _head_svg(words: Sequence[str], weights: Sequence[Sequence[float]], name: str, cell: int = 24) -> str:
+def _head_svg(
+    words: Sequence[str], weights: Sequence[Sequence[float]], name: str, about: str = "", cell: int = 24
+) -> str:
     left, size = 90, cell * len(words)
     marks = []
     for i, word in enumerate(words):
@@ -164,7 +187,7 @@ def _head_svg(words: Sequence[str], weights: Sequence[Sequence[float]], name: st
                 f'<rect {place} fill="#8882"/><rect class="cell" {place} opacity="{max(weight, 0):.2f}">'
                 f"<title>{says}</title></rect>"
             )
-    about = (
+    about = about or (
         f"Head {name} on some words, read twice: a row for each word that looks, a column for each that it looks at."
     )
     return f"<p>{html.escape(about)}</p>" + _svg(left + size + 60, left + size + 8, about, "".join(marks))

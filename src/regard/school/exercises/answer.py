@@ -27,6 +27,8 @@ from regard.school.exercises.answer_text import (
 from regard.school.exercises.calling import Called, arguments_of, call_learner, call_own, call_seeded, check_layer
 from regard.school.exercises.comparing import answer_finding, describe_value, first_difference, is_same, quotes_missing
 from regard.school.exercises.exercise import Exercise, Function, Judged, Layer, Part, Picture, Question, Wrong
+from regard.school.exercises.relations import find_relation
+from regard.school.exercises.torch_errors import explain_error
 from regard.school.sandbox.worker import Worker
 
 NOT_UTF8 = "it is not UTF-8 text; save it as UTF-8, which editors offer as the file's encoding"
@@ -235,7 +237,8 @@ def _failing(part: Function | Judged, failed: Failure, arguments: Sequence[Any])
     if failed.type == "MemoryError" or "DefaultCPUAllocator" in message:
         return Finding("out of memory", "It needs more memory than it may have.", line=failed.line)
     first = message.split("\n")[0].rstrip(":. ")
-    return Finding("fails", f"It fails: {first}.", line=failed.line)
+    name, means = explain_error(message)
+    return Finding(name, f"It fails: {first}.", means, line=failed.line)
 
 
 def _check_function(part: Function, runs: Runs, seed: int) -> Finding | None:
@@ -256,8 +259,19 @@ def _check_function(part: Function, runs: Runs, seed: int) -> Finding | None:
             says = call + says.removeprefix("It")
         elif example is None:
             says = f"{call}: {says[0].lower()}{says[1:]}"
-        return replace(difference, says=says, example=example, step="result")
+        difference = replace(difference, says=says, example=example, step="result")
+        if related := _relation(part, runs, seed):
+            says = related.says if example is not None else f"{says} {related.says}"
+            return replace(difference, name=related.name, says=says)
+        return difference
     return None
+
+
+def _relation(part: Function, runs: Runs, seed: int) -> Finding | None:
+    """How the results belong to the right ones, as far as the two alone tell."""
+    rights = [call_own(part.right, arguments, seed + run, part.through) for run, (arguments, _) in enumerate(runs)]
+    both = [(arguments, seen, right) for (arguments, seen), right in zip(runs, rights, strict=True)]
+    return find_relation(both, _argument_names(part), part.tolerance)
 
 
 def _explains(wrong: Wrong, part: Function, runs: Runs, seed: int) -> bool:
@@ -291,13 +305,20 @@ def _call_text(part: Function, arguments: Sequence[Any]) -> str:
     >>> _call_text(part, [torch.zeros(2, 5), torch.tensor([5, 2]), 10])
     'visible(x = 2 × 5, lengths = [5, 2], S = 10)'
     """
-    try:
-        known = inspect.signature(part.right).parameters.values()
-        names = [f"{one.name} = " for one in known if one.kind is one.POSITIONAL_OR_KEYWORD]
-    except (TypeError, ValueError):  # of a function of torch, nobody knows the names
-        names = []
+    names = [f"{one} = " for one in _argument_names(part)]
     names = names[: len(arguments)] if len(names) >= len(arguments) else [""] * len(arguments)
     return f"{part.name}({', '.join(name + _short(one) for name, one in zip(names, arguments, strict=True))})"
+
+
+def _argument_names(part: Function) -> list[str]:
+    """What the arguments are called; none where `through` calls the function with others, or nobody knows."""
+    if part.through is not None:
+        return []
+    try:
+        known = inspect.signature(part.right).parameters.values()
+    except (TypeError, ValueError):  # of a function of torch, nobody knows the names
+        return []
+    return [one.name for one in known if one.kind is one.POSITIONAL_OR_KEYWORD]
 
 
 def _other_dtype(seen: Any, right: Any, call: str) -> Finding | None:

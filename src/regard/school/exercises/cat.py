@@ -71,24 +71,30 @@ def of_result(name: str, says: str, *arguments: Any, rows: Sequence[str] = WORDS
     return Picture(name, [arguments], weights, says, tuple(rows))
 
 
-def of_layer(name: str, says: str) -> Picture:
-    """Both heads of a class that is built with d_in, d_out, context_length, dropout, num_heads."""
-    wide = torch.cat([VECTORS, EYE], dim=1)  # the words, and which one each is: the values
-    none = torch.zeros(len(WORDS), HEAD)
+WIDE = torch.cat([VECTORS, EYE], dim=1)  # the words, and which one each is: the values
+
+
+def layer_state(heads: int = 2) -> dict[str, Tensor]:
+    """Weights of a layer for WIDE that returns what each head took of each word, side by side; no biases."""
+    none, width = torch.zeros(len(WORDS), HEAD), heads * HEAD
     state = {
-        "W_query.weight": torch.cat([torch.cat([one, none]) for one in QUERIES], dim=1).T,
-        "W_key.weight": torch.cat([torch.cat([one, none]) for one in KEYS], dim=1).T,
-        "W_value.weight": torch.cat([torch.zeros(2 * HEAD, VECTORS.shape[1]), torch.cat([EYE, EYE])], dim=1),
-        "out_proj.weight": torch.eye(2 * HEAD),
-        "out_proj.bias": torch.zeros(2 * HEAD),
+        "W_query.weight": torch.cat([torch.cat([one, none]) for one in QUERIES[:heads]], dim=1).T,
+        "W_key.weight": torch.cat([torch.cat([one, none]) for one in KEYS[:heads]], dim=1).T,
+        "W_value.weight": torch.cat([torch.zeros(width, VECTORS.shape[1]), torch.cat(heads * [EYE])], dim=1),
+        "out_proj.weight": torch.eye(width),
     }
-    build = (wide.shape[1], 2 * HEAD, len(WORDS), 0.0, 2)
+    return state | {name.replace("weight", "bias"): torch.zeros(width) for name in state}
 
-    def weights(results: Sequence[Any]) -> Tensor:
-        out: Tensor = results[0][0]
-        return out.reshape(len(WORDS), 2, len(WORDS)).transpose(0, 1)
 
-    return Picture(name, [(wide[None],)], weights, says, WORDS, build=build, state=state)
+def side_by_side(results: Sequence[Any]) -> Tensor:
+    """What stands in a vector for each word, (1, T, H · T), by head."""
+    out: Tensor = results[0][0]
+    return out.float().reshape(len(WORDS), -1, len(WORDS)).transpose(0, 1)
+
+
+def of_layer(name: str, says: str, build: Sequence[Any] = (WIDE.shape[1], 12, 6, 0.0, 2), heads: int = 2) -> Picture:
+    """The heads of a class; build: its arguments, at first d_in, d_out, context_length, dropout, num_heads."""
+    return Picture(name, [(WIDE[None],)], side_by_side, says, WORDS, build=build, state=layer_state(heads))
 
 
 def of_change(name: str, says: str, call: Callable[[int | None], tuple[Any, ...]]) -> Picture:

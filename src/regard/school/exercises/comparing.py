@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,8 +36,13 @@ def first_difference(seen: Any, expected: Any, tolerance: float | int, about: st
             return Finding("returns nothing", f"{says} Is there a return?")
         is_text = isinstance(seen, str) and isinstance(expected, str)
         return None if is_equal else Finding("" if is_text else "another kind of result", says)
-    differences = (first_difference(a, b, tolerance, f"{where} {about}".strip()) for where, a, b in pairs)
+    differences = (first_difference(a, b, tolerance, _inside(where, about)) for where, a, b in pairs)
     return next((one for one in differences if one is not None), None)
+
+
+def _inside(where: str, about: str) -> str:
+    """A part of a part: "part 1 of part 0 of the result"."""
+    return f"{where.removesuffix('the result')}{about}" if about else where
 
 
 def _pairs(seen: Any, expected: Any) -> list[tuple[str, Any, Any]] | None:
@@ -154,10 +160,11 @@ def quotes_missing(questions: Sequence[Question], failure: str) -> str:
 def plain_choice(value: Any) -> str:
     """A choice as a text that can be compared: 3, 3.0 and "3" are one, and so are (2, 3), [2, 3] and "(2, 3)".
 
-    >>> plain_choice("(2,  3)") == plain_choice([2, 3.0]), plain_choice(" B ")
-    (True, 'b')
+    >>> plain_choice("(2,  3)") == plain_choice([2, 3.0]), plain_choice(" B "), plain_choice("b)")
+    (True, 'b', 'b')
     """
     if isinstance(value, str):
+        value = re.sub(r"^\s*\(?([A-Za-z])[).]\s*$", r"\1", value)  # "b)" is the letter b
         try:
             parsed = ast.literal_eval(value.strip())
         except (ValueError, SyntaxError, MemoryError, RecursionError):

@@ -34,7 +34,7 @@ def write_plain(value: Any, tensors: dict[str, Tensor], room: list[int] | None =
     """A value as JSON; the tensors in it are added to `tensors`. ValueError if it is too large."""
     room = [MOST_VALUES, MOST_CHARACTERS] if room is None else room
     room[0] -= 1
-    value = _from_numpy(value) if type(value).__module__ == "numpy" else value
+    value = _as_known(value)
     if isinstance(value, Tensor):
         return _write_tensor(value, tensors)
     room[1] -= len(value) if isinstance(value, str) else 0
@@ -120,7 +120,12 @@ def _write_tensor(value: Tensor, tensors: dict[str, Tensor]) -> dict[str, str]:
     return {"tensor": name}
 
 
-def _from_numpy(value: Any) -> Any:
+def _as_known(value: Any) -> Any:
+    """An array as a tensor, a set as a list in order; anything else as it is."""
+    if isinstance(value, (set, frozenset)):
+        return sorted(value, key=repr)
+    if type(value).__module__ != "numpy":
+        return value
     if getattr(getattr(value, "dtype", None), "kind", "?") not in "fiub":
         return value  # torch does not know it
     return torch.tensor(value) if value.ndim else value.item()

@@ -27,6 +27,14 @@ def test_both_are_behaviours():
     assert {dropout_in_training, random_in_eval} <= set(BEHAVIOURS)
 
 
+def test_where_nothing_but_the_formula_is_right_the_output_is_not_dropped_as_well(tmp_path):
+    edit = ("return (y, weights)", "y = self.drop(y)\n        return (y, weights)")
+    assert names(broken(tmp_path, *edit)) == []
+    verdict = broken(tmp_path, *edit, plain=True)
+    assert names(verdict) == ["dropout on the wrong tensor"]
+    assert verdict.mistakes[0].says == "Dropout acts on the output, too; it acts on the weights alone."
+
+
 DROPPED, MADE = "dropped = self.drop(weights)", "self.drop = nn.Dropout(dropout)"
 BY_HAND = "p = self.drop.p if self.training else 0.0\n        dropped = weights * (torch.rand_like(weights) {})"
 SHARES = [

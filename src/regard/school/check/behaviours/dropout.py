@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -97,15 +97,25 @@ def dropout_in_training(result: Experiment) -> Iterator[Finding]:
     if len(outs) < 2:
         raise NotChecked("it fails in train()")
     if not same(outs[0], outs[1]) or (first and bool(outs[0].isnan().all())):  # NaN hides what dropout does
-        where = _dropped_step(result, first.value) if first else ""
-        if first and where:
-            yield MISPLACED.found(f"Dropout acts on {where}; it acts on the weights, after the softmax.", first.line)
+        if misplaced := _misplaced(result, seen.dropped):
+            yield misplaced
         elif finding := _from_another_field(result):
             yield finding
         elif is_formula_of(result) and not isinstance(result.subject, InsideSubject):
             yield from _share(result)
     elif is_asked or any(dropouts):
         yield _never(result, first)
+
+
+def _misplaced(result: Experiment, dropped: Sequence[Dropped]) -> Finding | None:
+    """Dropout on another tensor than the weights first, or where nothing but the formula is right, on the output, too."""
+    if dropped and (where := _dropped_step(result, dropped[0].value)):
+        says = f"Dropout acts on {where}; it acts on the weights, after the softmax."
+        return MISPLACED.found(says, dropped[0].line)
+    for one in dropped:
+        if result.request.plain and one.value.shape == result.out.shape:
+            return MISPLACED.found("Dropout acts on the output, too; it acts on the weights alone.", one.line)
+    return None
 
 
 def _from_another_field(result: Experiment) -> Finding | None:

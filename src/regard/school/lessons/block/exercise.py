@@ -102,6 +102,16 @@ parts = [
                 'The shapes do not fit: w["up"] is (E, 4E) and comes first.',
                 raises="cannot be multiplied",
             ),
+            Wrong("SiLU", "The activation is SiLU; it is GELU.", lambda x, w: F.silu(x @ w["up"]) @ w["down"]),
+            Wrong(
+                "sigmoid", "The activation is a sigmoid; it is GELU.", lambda x, w: (x @ w["up"]).sigmoid() @ w["down"]
+            ),
+            Wrong("tanh", "The activation is tanh; it is GELU.", lambda x, w: (x @ w["up"]).tanh() @ w["down"]),
+            Wrong(
+                "activation first",
+                "GELU bends x itself; it belongs between the two matrices.",
+                lambda x, w: F.gelu(x) @ w["up"] @ w["down"],
+            ),
         ],
         tolerance=3e-3,
     ),
@@ -112,7 +122,8 @@ parts = [
         wrong=[
             Wrong(
                 "post-norm",
-                "The norms come after the sums. They belong before attention and before feed-forward, inside the residual.",
+                "The norms come after the sums. They belong before attention and before feed-forward, inside the "
+                "residual.",
                 post_norm,
                 why="That is the block of 2017. GPT-2 and nearly all models since norm the copy that a part reads.",
             ),
@@ -157,6 +168,64 @@ parts = [
                 "The feed-forward reads the block's input. It must read what the first sum gave.",
                 lambda x, w: add_attention(x, w) + feed_forward(norm(x, w["norm_2"]), w),
                 why="Some models do that for speed (GPT-J); GPT-2 does not.",
+            ),
+            Wrong(
+                "no first norm",
+                "attention reads x as it is; it reads a normed copy.",
+                lambda x, w: (y := x + attention(x, w)) + feed_forward(norm(y, w["norm_2"]), w),
+            ),
+            Wrong(
+                "norms exchanged",
+                "norm_2 stands before attention and norm_1 before the feed-forward.",
+                lambda x, w: (y := x + attention(norm(x, w["norm_2"]), w)) + feed_forward(norm(y, w["norm_1"]), w),
+            ),
+            Wrong(
+                "normed copy kept, first",
+                "What attention makes is added to the normed copy; it is added to x itself.",
+                lambda x, w: (
+                    (y := norm(x, w["norm_1"]) + attention(norm(x, w["norm_1"]), w))
+                    + feed_forward(norm(y, w["norm_2"]), w)
+                ),
+            ),
+            Wrong(
+                "normed copy kept, second",
+                "What the feed-forward makes is added to the normed copy; it is added to x itself.",
+                lambda x, w: (
+                    norm(add_attention(x, w), w["norm_2"]) + feed_forward(norm(add_attention(x, w), w["norm_2"]), w)
+                ),
+            ),
+            Wrong(
+                "feed-forward first",
+                "The feed-forward comes first; attention does.",
+                lambda x, w: (y := x + feed_forward(norm(x, w["norm_2"]), w)) + attention(norm(y, w["norm_1"]), w),
+            ),
+            Wrong("no feed-forward", "The block ends after attention; the feed-forward is missing.", add_attention),
+            Wrong(
+                "attention twice",
+                "Attention stands in the place of the feed-forward, too.",
+                lambda x, w: add_attention(x, w) + attention(norm(add_attention(x, w), w["norm_2"]), w),
+            ),
+            Wrong(
+                "norm behind attention",
+                "attention reads x as it is, and what it makes is normed; it reads a normed copy.",
+                lambda x, w: (y := x + norm(attention(x, w), w["norm_1"])) + feed_forward(norm(y, w["norm_2"]), w),
+            ),
+            Wrong(
+                "second norm twice",
+                "What the feed-forward makes is normed as well; only what it reads is.",
+                lambda x, w: (
+                    add_attention(x, w) + norm(feed_forward(norm(add_attention(x, w), w["norm_2"]), w), w["norm_2"])
+                ),
+            ),
+            Wrong(
+                "normed at the end",
+                "The sum at the end is normed; x is only added to.",
+                lambda x, w: norm(right(x, w), w["norm_2"]),
+            ),
+            Wrong(
+                "attention subtracted",
+                "What attention makes is subtracted; it is added.",
+                lambda x, w: (y := x - attention(norm(x, w["norm_1"]), w)) + feed_forward(norm(y, w["norm_2"]), w),
             ),
         ],
         tolerance=3e-3,

@@ -4,7 +4,7 @@ import re
 
 import torch
 
-from regard.school.exercises import Fault, Judged, Layer
+from regard.school.exercises import Fault, Judged, Layer, cat
 
 REMEDY = "pass|at most|no more|build|cut|shorten|shorter|truncate|increase|raise|larger|longer context|use|try|split|limit|reduce|up to"
 
@@ -27,6 +27,8 @@ def refuses(text, T, context_length):
             if cut
             else "The layer was built for a context: a model has no positions beyond it.",
         )
+    if "'ValueError' object" in message:
+        return Fault("returned, not raised", f"{sizes}: the error is returned as a value; write raise ValueError(…).")
     if kind in ("AttributeError", "NameError"):
         return Fault(
             "length unknown",
@@ -47,10 +49,13 @@ def refuses(text, T, context_length):
             "values missing",
             f"The error of {sizes} is {message!r}; it does not say both numbers, {T} and {context_length}.",
         )
+    if re.search(rf"\b{context_length} tokens do(?:es)? not\b|context_length\W{{1,3}}{T}\b", message):
+        return Fault("values exchanged", f"The error of {sizes} is {message!r}; the two numbers are exchanged.")
     if not re.search(REMEDY, message.lower()):
         return Fault(
             "remedy missing",
-            f"The error of {sizes} is {message!r}; it does not say what to do: pass fewer tokens, or build a larger layer.",
+            f"The error of {sizes} is {message!r}; it does not say what to do: pass fewer tokens, or build a "
+            f"larger layer.",
         )
     return None
 
@@ -71,3 +76,5 @@ parts = [
     Judged("answer", fitting, accepts, runs=3),
     Layer("CausalAttention", causal=True, plain=True),
 ]
+
+picture = cat.of_layer("CausalAttention", "Six words fit a context of six; none looks ahead:", (11, 6, 6), heads=1)

@@ -41,7 +41,8 @@ def refuses(text, d_out, num_heads):
     if not text:
         return Fault(
             "no error",
-            f"{sizes} is built without a word, though {d_out} = {d_out // num_heads} · {num_heads} + {d_out % num_heads}.",
+            f"{sizes} is built without a word, though {d_out} = "
+            f"{d_out // num_heads} · {num_heads} + {d_out % num_heads}.",
             "It fails later, in view, with numbers that nobody wrote.",
         )
     if kind != "ValueError":
@@ -57,6 +58,10 @@ def refuses(text, d_out, num_heads):
             "values missing",
             f"The error of {sizes} is {message!r}; it does not say both values, {d_out} and {num_heads}.",
             "The values often come from a file or from another function: who reads the error has not seen them.",
+        )
+    if re.search(rf"(?:divisible|divided|multiple) (?:by|of) (?:d_out\b|{d_out}\b)", message):
+        return Fault(
+            "the wrong way round", f"The error of {sizes} is {message!r}; {d_out} is to be divided by {num_heads}."
         )
     if not re.search(RULE, message.lower()):
         return Fault("rule missing", f"The error of {sizes} is {message!r}; say what must be divisible by what.")
@@ -75,6 +80,6 @@ def refuses(text, d_out, num_heads):
 
 
 parts = [
-    Judged("error_of", left_over, refuses, runs=3),
+    Judged("error_of", left_over, refuses, runs=8),
     Judged("error_of", dividing, accepts, runs=3),
 ]

@@ -2,7 +2,7 @@
 
 import torch
 
-from regard.school.exercises import Fault, Judged, Wrong
+from regard.school.exercises import Fault, Judged, Wrong, cat
 
 
 def arguments(random):
@@ -92,3 +92,19 @@ width = Wrong(
     why="d_in of a layer is the width of what it gets: for the second layer, that is what the first one returns.",
 )
 parts = [Judged("run", arguments, judge, runs=3, wrong=[width])]
+
+# One layer's values are the words themselves, so what comes out tells how much of each is in it.
+PADDED = {
+    name: torch.cat([t, torch.zeros(11 - len(t), 11)])
+    for name, t in cat.layer_state(1).items()
+    if name in ("W_query.weight", "W_key.weight")
+} | {"W_value.weight": torch.eye(11)}
+picture = cat.Picture(
+    "TwoLayers",
+    [(cat.WIDE[None],)],
+    lambda results: results[0][0, :, 5:][None],
+    "Through both layers: what each word has of each, a mix of mixes:",
+    cat.WORDS,
+    build=(11, 11),
+    state={f"{layer}.{name}": t for layer in ("first", "second") for name, t in PADDED.items()},
+)

@@ -11,7 +11,7 @@ def arguments(random):
     def matrix(rows, columns):
         return torch.randn(rows, columns, generator=random)
 
-    w = {"token_table": matrix(V, E), "position_table": 2 * matrix(CONTEXT, E)}
+    w = {"token_table": 0.6 * matrix(V, E), "position_table": 2 * matrix(CONTEXT, E)}
     w |= {"W_query": matrix(E, D), "W_key": matrix(E, D), "W_value": matrix(E, D), "out_proj": 3 * matrix(D, E)}
     return torch.randint(V, (11,), generator=random), 13, w
 
@@ -54,6 +54,32 @@ def all_again(prompt, count, w):
         ids.append(int((hidden[-1] @ w["token_table"].T).argmax()))
         text = torch.cat([text, torch.tensor(ids[-1:])])
     return ids
+
+
+def fed(prompt, count, w, first=(), again=False, swap=False):
+    """Generation that reads something first, reads the prompt each time, or takes keys for values."""
+    k = v = torch.zeros(0, w["W_key"].shape[1])
+    for one in first:
+        _, k, v = forward(one, w, k, v)
+    new, ids = prompt, []
+    for _ in range(count):
+        hidden, k, v = forward(prompt if again else new, w, k, v)
+        k, v = (v, k) if swap else (k, v)
+        new = (hidden[-1:] @ w["token_table"].T).argmax(-1)
+        ids.append(int(new))
+    return ids
+
+
+def prompt_again(prompt, count, w):
+    return fed(prompt, count, w, again=True)
+
+
+def prompt_twice(prompt, count, w):
+    return fed(prompt, count, w, first=[prompt])
+
+
+def exchanged(prompt, count, w):
+    return fed(prompt, count, w, swap=True)
 
 
 def with_prompt(prompt, count, w):
@@ -170,7 +196,8 @@ parts = [
             ),
             Wrong(
                 "last prompt token twice",
-                "The last token of the prompt goes in twice: once with the prompt, once alone.",
+                "The last token of the prompt goes in twice, or the first new token is read and not noted: the "
+                "list starts one late.",
                 make(twice=True),
             ),
             Wrong("first prompt token lost", "The first token of the prompt is not read.", make(begin=1)),
@@ -192,6 +219,22 @@ parts = [
                 "forward wants a tensor of ids, (T,), and got a number: torch.tensor([new]).",
                 raises="has no len()",
             ),
+            Wrong(
+                "prompt again each time",
+                "The prompt goes in again and again; after the first time, the new token alone does.",
+                prompt_again,
+            ),
+            Wrong(
+                "prompt twice",
+                "The prompt goes in twice: it fills the cache, and is read again for the first token.",
+                prompt_twice,
+            ),
+            Wrong(
+                "the same token again and again",
+                "One token is written, and repeated; each must be read before the next.",
+                lambda prompt, count, w: make()(prompt, 1, w) * count,
+            ),
+            Wrong("keys and values exchanged", "forward returns hidden, k, v; here v is taken for k.", exchanged),
         ],
     ),
     Judged("generate", arguments, judge_products, through=products),

@@ -118,6 +118,16 @@ parts = [
                 lambda scores: scores.softmax(-1),
                 why="masked_fill returns a new tensor, it does not change the old one.",
             ),
+            Wrong(
+                "hidden by −1",
+                "Hidden scores are −1, and e^−1 is a share as any other; only −∞ gives exactly 0.",
+                lambda scores: scores.masked_fill(hidden(len(scores)), -1.0).softmax(-1),
+            ),
+            Wrong(
+                "not low enough",
+                "Hidden scores are −10, and their shares are small, but not 0; −∞ gives exactly 0.",
+                lambda scores: scores.masked_fill(hidden(len(scores)), -10.0).softmax(-1),
+            ),
         ],
         picture="weights",
     ),
@@ -148,6 +158,11 @@ parts = [
                 "the rest hidden",
                 "What a query may look at is hidden, and the future is not.",
                 lambda scores: scores.masked_fill(~hidden(scores), -torch.inf).softmax(-1),
+            ),
+            Wrong(
+                "scores added twice",
+                "The mask holds the scores as well, so they are added twice; it holds 0 and −∞ only.",
+                lambda scores: (2 * scores).masked_fill(hidden(len(scores)), -torch.inf).softmax(-1),
             ),
         ],
     ),
@@ -199,6 +214,11 @@ parts = [
             ),
             Wrong(
                 "nothing hidden", "Nothing is hidden: the future still has weights.", lambda scores: scores.softmax(-1)
+            ),
+            Wrong(
+                "hidden from itself",
+                "Each word is hidden from itself, too; it may look at itself and at what was before.",
+                lambda scores: scores.softmax(-1).tril(-1) / scores.softmax(-1).tril(-1).sum(-1, keepdim=True),
             ),
         ],
     ),

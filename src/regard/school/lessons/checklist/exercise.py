@@ -24,7 +24,7 @@ parts = [
         right="c",
         because={
             "a": "The softmax does that, with any scores. What changes in the weights when scores get larger?",
-            "b": "They are scaled in float32 too, where any score fits. Think of the variance of a sum of head_dim products.",
+            "b": "They are scaled in float32 too, where any score fits. Think of how the variance of a sum grows with its terms.",
         },
     ),
     Question(

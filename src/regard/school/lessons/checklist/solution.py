@@ -8,7 +8,8 @@ what = "b"
 
 # Why are scores divided by √head_dim?
 # a) So that each row of weights sums to 1.   b) So that the scores fit fp16.
-# c) Their variance is head_dim; undivided, the softmax picks one key.
+# c) Where q and k hold independent numbers of mean 0 and variance 1, the
+#    scores' variance is head_dim; undivided, the softmax picks one key.
 scale = "c"
 
 # What does a score of −∞ become, and what does its row sum to?

@@ -16,7 +16,8 @@ what = ...
 
 # Why are scores divided by √head_dim?
 # a) So that each row of weights sums to 1.   b) So that the scores fit fp16.
-# c) Their variance is head_dim; undivided, the softmax picks one key.
+# c) Where q and k hold independent numbers of mean 0 and variance 1, the
+#    scores' variance is head_dim; undivided, the softmax picks one key.
 scale = ...
 
 # What does a score of −∞ become, and what does its row sum to?

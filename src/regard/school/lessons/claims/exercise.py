@@ -73,6 +73,16 @@ def judge(result, claim, texts, seed):
     return Fault("another outcome", called)
 
 
+def judge_limit(result, claim, texts, seed):
+    """One token puts all of its weight on the first: exactly the limit."""
+    if result[1] is False:
+        says = (
+            "A head that reaches exactly the limit, 1.00 with least 1.0, is refuted; `least` is reached: one < least."
+        )
+        return Fault("the limit itself refuted", says)
+    return judge(result, claim, texts, seed)
+
+
 def listed(numbers):
     return ", ".join("NaN" if one != one else f"{one:.2f}" for one in numbers)
 
@@ -118,6 +128,7 @@ parts = [
     Judged("run", a_claim((4, 3), "sink", 0.9, PLAIN[0], TWICE), judge),
     Judged("run", a_claim((4, 3), "induction", 0.3, TWICE, PLAIN[1]), judge),
     Judged("run", a_claim((0, 2), "induction", 0.3, TWICE, PLAIN[1]), judge),
+    Judged("run", a_claim((4, 3), "sink", 1.0, "The"), judge_limit),
     Judged("claim", None, judge_claim),
     Judged("own", None, judge_result),
 ]

@@ -6,7 +6,7 @@ from regard.school.exercises.shuffled import shuffled_tiny
 
 
 def measure(seen, claim):
-    values = getattr(seen[claim["head"]], claim["statistic"])  # one per token
+    values = getattr(seen[claim["head"]], claim["statistic"])  # (1, T): one per token
     return values.nanmean()
 
 

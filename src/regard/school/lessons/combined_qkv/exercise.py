@@ -2,7 +2,7 @@
 
 import torch
 
-from regard.school.exercises import Function, Layer, Wrong
+from regard.school.exercises import Function, Layer, Wrong, cat
 
 
 def weights(random):
@@ -49,6 +49,22 @@ parts = [
                 lambda q, k, v: torch.cat([k, q, v]),
                 why=ORDER,
             ),
+            Wrong(
+                "values before keys",
+                "The order is queries, values, keys; keys come second.",
+                lambda q, k, v: torch.cat([q, v, k]),
+            ),
+            Wrong(
+                "order reversed",
+                "Values come first; the order is queries, keys, values.",
+                lambda q, k, v: torch.cat([v, k, q]),
+            ),
+            Wrong(
+                "rows alternate",
+                "The rows of the three matrices alternate; each matrix stays together.",
+                lambda q, k, v: torch.stack([q, k, v], dim=1).flatten(0, 1),
+            ),
+            Wrong("one matrix three times", "W_query is there three times.", lambda q, k, v: torch.cat([q, q, q])),
         ],
     ),
     Function(
@@ -84,7 +100,29 @@ parts = [
                 "split(3) makes pieces of 3 numbers; 3 pieces were meant.",
                 raises="too many values to unpack",
             ),
+            Wrong(
+                "values before keys",
+                "The second third is taken for the values; the keys come second.",
+                lambda qkv: tuple(qkv.chunk(3, -1)[i] for i in (0, 2, 1)),
+            ),
+            Wrong("first third for all", "q, k and v are all the first third.", lambda qkv: (qkv.chunk(3, -1)[0],) * 3),
         ],
     ),
     Layer("FastMultiHeadAttention", causal=False),
 ]
+
+STATE = {name: torch.cat([t, torch.zeros(len(t), 1)], dim=1) for name, t in cat.layer_state().items() if t.dim() == 2}
+picture = cat.Picture(
+    "FastMultiHeadAttention",
+    [(torch.cat([cat.WIDE, torch.zeros(6, 1)], dim=1)[None],)],
+    cat.side_by_side,
+    "One product, taken apart by you: the same two heads as with three:",
+    cat.WORDS,
+    build=(12, 2),
+    state={
+        "qkv_proj.weight": torch.cat([STATE[f"W_{name}.weight"] for name in ("query", "key", "value")]),
+        "qkv_proj.bias": torch.zeros(36),
+        "out_proj.weight": torch.eye(12),
+        "out_proj.bias": torch.zeros(12),
+    },
+)

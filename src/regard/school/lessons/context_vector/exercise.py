@@ -78,6 +78,51 @@ WRONG = [
         "This is the plain average of the words: the weights do not depend on the scores.",
         lambda x, query: x.mean(0),
     ),
+    Wrong(
+        "divided by the sum of scores",
+        "The scores are divided by their sum, without exp; use your softmax.",
+        lambda x, query: (x @ x[query]) / (x @ x[query]).sum() @ x,
+    ),
+    Wrong(
+        "rows added up to one number",
+        "Each row is added up to one number (as `dot` does with a share and a row); a share times a row is a row.",
+        lambda x, query: (weights_of(x, query) @ x.sum(1)).expand(x.shape[1]),
+    ),
+    Wrong(
+        "only the first word",
+        "Only the first word is in the context: the function returns in the first iteration of the loop.",
+        lambda x, query: weights_of(x, query)[0] * x[0],
+    ),
+    Wrong(
+        "scaled too early",
+        "The scores are divided by √d; here they are plain dot products. The scale has an exercise of its own.",
+        lambda x, query: (x @ x[query] / x.shape[1] ** 0.5).softmax(0) @ x,
+    ),
+    Wrong(
+        "the first word as query",
+        "Each word is compared with word 0; compare it with the query, row {1} of x.",
+        lambda x, query: weights_of(x, 0) @ x,
+    ),
+    Wrong(
+        "multiplied by the query",
+        "The words are multiplied by the query once more when they are mixed; there it is the share times the row.",
+        lambda x, query: weights_of(x, query) @ x * x[query],
+    ),
+    Wrong(
+        "cosine",
+        "The scores are cosines: dot products divided by both lengths. Here a long word may count for more.",
+        lambda x, query: torch.cosine_similarity(x, x[query], dim=1).softmax(0) @ x,
+    ),
+    Wrong(
+        "the query added",
+        "The row of the query is added to the mix; it is in it with its share already.",
+        lambda x, query: weights_of(x, query) @ x + x[query],
+    ),
+    Wrong(
+        "the query's own score 0",
+        "The query's score with itself is 0; it is a word like the others.",
+        lambda x, query: (x @ x[query]).index_fill(0, torch.tensor([query]), 0.0).softmax(0) @ x,
+    ),
 ]
 
 parts = [

@@ -6,7 +6,7 @@ from regard.school.exercises import Function, Wrong
 
 
 def arguments(random, qkv_bias):
-    D, H = torch.tensor([3, 5, 7])[torch.randperm(3, generator=random)][:2].tolist()
+    D, H = torch.tensor([4, 5, 7])[torch.randperm(3, generator=random)][:2].tolist()
     d_in = (17, 23, 29)[torch.randint(3, (), generator=random)]
     return d_in, D * H, H, qkv_bias
 
@@ -88,6 +88,36 @@ parts = [
                 "3 · d_out biases are counted, but qkv_bias is False.",
                 lambda d_in, d_out, H, bias: right(d_in, d_out, H, True),
             ),
+            Wrong(
+                "two projections",
+                "Two matrices of d_in × d_out are counted; queries, keys and values are three.",
+                lambda d_in, d_out, num_heads, qkv_bias: 2 * (d_in * d_out + d_out * qkv_bias) + d_out * d_out + d_out,
+            ),
+            Wrong(
+                "mask counted",
+                "The mask is counted; it is a buffer, not a parameter: it is not learned.",
+                lambda d_in, d_out, num_heads, qkv_bias: (
+                    3 * (d_in * d_out + d_out * qkv_bias) + d_out * d_out + d_out + 1024 * 1024
+                ),
+            ),
+            Wrong(
+                "d_in × d_in",
+                "The three matrices are counted as d_in × d_in; they are d_in × d_out.",
+                lambda d_in, d_out, num_heads, qkv_bias: 3 * (d_in * d_in + d_out * qkv_bias) + d_out * d_out + d_out,
+            ),
+            Wrong(
+                "three biases of out_proj",
+                "out_proj has one bias of d_out, not three.",
+                lambda d_in, d_out, num_heads, qkv_bias: (
+                    3 * (d_in * d_out + d_out * qkv_bias) + d_out * d_out + 3 * d_out
+                ),
+            ),
+            Wrong(
+                "nothing without qkv_bias",
+                "The condition takes all of the sum: `a + b if c else 0` is 0, or the rest alone, without c. Put "
+                "it in parentheses.",
+                lambda d_in, d_out, num_heads, qkv_bias: d_out * d_out + d_out,
+            ),
         ],
     ),
     Function(
@@ -110,6 +140,35 @@ parts = [
                 "biases of width d_in",
                 "The biases are counted as d_in = {0} numbers each; a bias is added to the output, which has d_out.",
                 lambda d_in, d_out, H, bias: right(d_in, d_out, H, False) + 3 * d_in,
+            ),
+            Wrong(
+                "two projections",
+                "Two matrices of d_in × d_out are counted; queries, keys and values are three.",
+                lambda d_in, d_out, num_heads, qkv_bias: 2 * (d_in * d_out + d_out * qkv_bias) + d_out * d_out + d_out,
+            ),
+            Wrong(
+                "mask counted",
+                "The mask is counted; it is a buffer, not a parameter: it is not learned.",
+                lambda d_in, d_out, num_heads, qkv_bias: (
+                    3 * (d_in * d_out + d_out * qkv_bias) + d_out * d_out + d_out + 1024 * 1024
+                ),
+            ),
+            Wrong(
+                "d_in × d_in",
+                "The three matrices are counted as d_in × d_in; they are d_in × d_out.",
+                lambda d_in, d_out, num_heads, qkv_bias: 3 * (d_in * d_in + d_out * qkv_bias) + d_out * d_out + d_out,
+            ),
+            Wrong(
+                "three biases of out_proj",
+                "out_proj has one bias of d_out, not three.",
+                lambda d_in, d_out, num_heads, qkv_bias: (
+                    3 * (d_in * d_out + d_out * qkv_bias) + d_out * d_out + 3 * d_out
+                ),
+            ),
+            Wrong(
+                "bias of one number",
+                "A bias has d_out numbers, not one.",
+                lambda d_in, d_out, num_heads, qkv_bias: 3 * (d_in * d_out + qkv_bias) + d_out * d_out + d_out,
             ),
         ],
     ),
@@ -141,8 +200,24 @@ parts = [
             ),
             Wrong(
                 "the whole model",
-                "124 million is the whole model, with embeddings and feed-forward layers; here only attention is counted.",
+                "124 million is the whole model, with embeddings and feed-forward layers; here only attention is "
+                "counted.",
                 lambda: 124_439_808,
+            ),
+            Wrong(
+                "number of the text",
+                "That is 12 times 2,359,296, the number that some texts give: four matrices without a single bias.",
+                lambda: 12 * 2359296,
+            ),
+            Wrong(
+                "the whole model, rounded",
+                "GPT-2 small has 124 million parameters in all; asked for are those of its attention layers.",
+                lambda: 124_000_000,
+            ),
+            Wrong(
+                "one head wide",
+                "d_out is 768, the width of all heads together; 64 is one head.",
+                lambda: 12 * (3 * (768 * 64 + 64) + 64 * 64 + 64),
             ),
         ],
         runs=1,

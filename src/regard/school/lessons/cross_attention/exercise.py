@@ -2,8 +2,8 @@
 
 import torch
 
-from regard.school.exercises import cat
-from regard.school.exercises import Function, Wrong
+from regard.school.exercises import Function, Wrong, cat
+from regard.school.exercises.attention_slips import WITH_MASK, attention_slips
 
 
 def arguments(random):
@@ -11,11 +11,8 @@ def arguments(random):
     return x, other, *(torch.randn(11, 3, generator=random) * 0.5 for _ in range(3))
 
 
-def attend(q, k, v, divisor=None, hidden=False, dim=-1):
-    scores = q @ k.mT / (q.shape[-1] ** 0.5 if divisor is None else divisor)
-    if hidden:
-        scores = scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), -torch.inf)
-    return scores.softmax(dim) @ v
+def attend(q, k, v, divisor=None):
+    return (q @ k.mT / (divisor or q.shape[-1] ** 0.5)).softmax(-1) @ v
 
 
 parts = [
@@ -41,26 +38,21 @@ parts = [
                 why="The output has one row per query: x needs answers, so x asks.",
             ),
             Wrong(
-                "no scale",
-                "The scores are not divided by √D.",
-                lambda x, other, Q, K, V: attend(x @ Q, other @ K, other @ V, 1),
-            ),
-            Wrong(
                 "scale by √E",
                 "The scores are divided by √E, the width of x; it is √D, the width of q and k.",
                 lambda x, other, Q, K, V: attend(x @ Q, other @ K, other @ V, x.shape[-1] ** 0.5),
                 why="A score is a sum of D products.",
             ),
+            *attention_slips(lambda x, other, Q, K, V: (x @ Q, other @ K, other @ V), leave_out=WITH_MASK),
             Wrong(
-                "causal mask",
-                "A causal mask hides words of `other`; all of it may be read.",
-                lambda x, other, Q, K, V: attend(x @ Q, other @ K, other @ V, hidden=True),
-                why="Position 3 of x and position 3 of `other` are in different texts: neither is the other's future.",
+                "keys and values exchanged",
+                "The keys are made with W_value and the values with W_key.",
+                lambda x, other, Q, K, V: attend(x @ Q, other @ V, other @ K),
             ),
             Wrong(
-                "softmax over the queries",
-                "The softmax runs over the queries (dim=-2 or 1); the weights of one query sum to 1 over the S keys.",
-                lambda x, other, Q, K, V: attend(x @ Q, other @ K, other @ V, dim=-2),
+                "both texts read",
+                "Keys and values are of x and `other` together; they are of `other` alone.",
+                lambda x, other, Q, K, V: attend(x @ Q, torch.cat([x, other], 1) @ K, torch.cat([x, other], 1) @ V),
             ),
             Wrong(
                 "keys and values of different texts",

@@ -61,7 +61,10 @@ def judge_cost(result, head, ids, seed):
         "the other way round": (before - after, "it is the loss with the cut less the loss without, not the reverse."),
         "loss while cut": (after, "this is the loss with the cut; subtract the loss without it."),
         "loss without a cut": (before, "this is the loss of the whole model; nothing is cut, or nothing subtracted."),
-        "nothing cut": (0.0, "both losses come from the whole model, or both from the cut one."),
+        "nothing cut": (
+            0.0,
+            "the two losses are one: both of the whole model, both of the cut one, or another head was cut.",
+        ),
         "ratio": (after / before, "this is how many times as large the loss is; wanted is the difference."),
         "whole layer": (loss(seed, ids, *layer) - before, f"all heads of layer {head[0]} are cut."),
         "cut to its mean": (loss(seed, ids, head, to="mean") - before, "the head hands over its mean; it should be 0."),

@@ -6,7 +6,7 @@ from regard.school.exercises import Function, Wrong
 
 
 def arguments(random):
-    a, b = torch.randint(10, 100, (2, 5), generator=random) / 10
+    a, b = torch.randint(-999, 1000, (2, 5), generator=random) / 100
     return a, b
 
 
@@ -81,6 +81,41 @@ parts = [
                 "b is not used",
                 "The result is a · a: b is not used.",
                 lambda a, b: (a * a).sum(),
+            ),
+            Wrong(
+                "cut to whole numbers",
+                "Each product is cut to a whole number: int() drops what is behind the point.",
+                lambda a, b: (a * b).trunc().sum(),
+            ),
+            Wrong(
+                "rounded",
+                "The result is rounded; return the number as it is.",
+                lambda a, b: (a * b).sum().mul(100).round() / 100,
+            ),
+            Wrong(
+                "signs lost",
+                "The products are added without their signs; a negative product makes the sum smaller.",
+                lambda a, b: (a * b).abs().sum(),
+            ),
+            Wrong(
+                "last product missing",
+                "The last product is missing: range(len(a)) ends before len(a) by itself.",
+                lambda a, b: (a * b)[:-1].sum(),
+            ),
+            Wrong(
+                "first product missing",
+                "The first product is missing; positions are counted from 0.",
+                lambda a, b: (a * b)[1:].sum(),
+            ),
+            Wrong(
+                "multiplied instead of added",
+                "The products are multiplied with each other; they are added up.",
+                lambda a, b: (a * b).prod(),
+            ),
+            Wrong(
+                "b backwards",
+                "b is read backwards: a[i] meets b[-i]; equal positions belong together.",
+                lambda a, b: (a * b[[-i for i in range(len(b))]]).sum(),
             ),
         ],
     )

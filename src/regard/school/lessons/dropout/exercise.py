@@ -35,8 +35,9 @@ def judge_training(result, weights, p, training):
     dropped = 1 - kept.float().mean().item()
     if dropped == 1 or (dropped == 0 and same(result[0, 0], weights[0, 0] / (1 - p))):
         return Fault(
-            "one draw for all",
-            f"{'All' if dropped else 'None'} of the weights are 0, as if one random number decided for all of them.",
+            "all or none",
+            f"{'All' if dropped else 'None'} of the weights are 0, as if one random number, or the weights' "
+            f"sizes, decided.",
             "Each weight is dropped independently: the random numbers need the shape of the weights.",
         )
     if dropped == 0:
@@ -83,6 +84,23 @@ def judge_training(result, weights, p, training):
     return Fault("scale", "The weights that are left are not the old ones divided by 1 − p.")
 
 
+def twice(dropout, weights, p, training):
+    """Two results, and the weights after them."""
+    return dropout(weights, p, training), dropout(weights, p, training), weights
+
+
+def judge_again(results, weights, p, training):
+    first, second, after = results
+    if not after.equal(weights):
+        says = "The weights that it was given are changed by it; make new ones: weights * keep."
+        return Fault("changed in place", says, "Whoever gave them may still need them.")
+    if (first == 0).equal(second == 0):
+        return Fault(
+            "the same draw again", "Two calls drop the same weights. Is a seed set inside?", "Draw anew each time."
+        )
+    return None
+
+
 def judge_use(result, weights, p, training):
     fault = unlike(result, weights)
     if fault:
@@ -109,6 +127,7 @@ without = dict.fromkeys(
 )
 parts = [
     Judged("dropout", lambda random: weights_and_p(random, True), judge_training),
+    Judged("dropout", lambda random: weights_and_p(random, True), judge_again, through=twice),
     Judged("dropout", lambda random: weights_and_p(random, False), judge_use),
 ]
 

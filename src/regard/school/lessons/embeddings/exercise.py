@@ -64,6 +64,40 @@ parts = [
                 "The two vectors are multiplied; they are added.",
                 lambda ids, tokens, positions: tokens[ids] * positions[: ids.shape[1]],
             ),
+            Wrong(
+                "tables exchanged",
+                "The ids choose rows of the position table, and the places rows of the token table.",
+                lambda ids, token_table, position_table: position_table[ids] + token_table[: ids.shape[1]],
+            ),
+            Wrong(
+                "positions go on from text to text",
+                "The positions go on from text to text; every text begins at position 0.",
+                lambda ids, token_table, position_table: (
+                    token_table[ids] + position_table[torch.arange(ids.numel()).view(ids.shape) % len(position_table)]
+                ),
+            ),
+            Wrong(
+                "positions backwards",
+                "The positions run backwards: the last token gets row 0.",
+                lambda ids, token_table, position_table: token_table[ids] + position_table[: ids.shape[1]].flip(0),
+            ),
+            Wrong(
+                "tokens times √E",
+                "The token's row is multiplied by √E; here the two rows are added as they are.",
+                lambda ids, token_table, position_table: (
+                    token_table[ids] * token_table.shape[1] ** 0.5 + position_table[: ids.shape[1]]
+                ),
+            ),
+            Wrong(
+                "number of the position",
+                "The number of the position is added; it is the row of the position table.",
+                lambda ids, token_table, position_table: token_table[ids] + torch.arange(ids.shape[1])[:, None],
+            ),
+            Wrong(
+                "first position for all",
+                "Every token gets the row of position 0.",
+                lambda ids, token_table, position_table: token_table[ids] + position_table[0],
+            ),
         ],
     ),
     Question(

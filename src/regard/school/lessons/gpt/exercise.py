@@ -56,6 +56,18 @@ def through_blocks(x, blocks):
     return x
 
 
+def with_residual(x, blocks):
+    for weights in blocks:
+        x = x + block(x, weights)
+    return x
+
+
+def normed_blocks(x, w):
+    for weights in w["blocks"]:
+        x = norm(block(x, weights), w["final_norm"])
+    return x
+
+
 def score(x, w):
     return norm(x, w["final_norm"]) @ w["token_table"].T
 
@@ -139,6 +151,38 @@ parts = [
                 "The shapes do not fit: token_table is (V, E), and x (B, T, E) needs (E, V).",
                 raises="cannot be multiplied",
             ),
+            Wrong(
+                "first block again and again",
+                "Every round of the loop runs the first block; each has its own weights.",
+                lambda ids, w: score(through_blocks(embed(ids, w), [w["blocks"][0]] * len(w["blocks"])), w),
+            ),
+            Wrong(
+                "a residual too many",
+                "x is added to what a block returns; the block has added it already.",
+                lambda ids, w: score(with_residual(embed(ids, w), w["blocks"]), w),
+            ),
+            Wrong(
+                "norm in the loop and after it",
+                "The final norm stands in the loop, too; it comes once, after it.",
+                lambda ids, w: score(normed_blocks(embed(ids, w), w), w),
+            ),
+            Wrong(
+                "logits normed",
+                "The logits are normed; the norm comes before the last product.",
+                lambda ids, w: F.layer_norm(
+                    through_blocks(embed(ids, w), w["blocks"]) @ w["token_table"].T, (len(w["token_table"]),)
+                ),
+            ),
+            Wrong(
+                "without positions",
+                "The positions are left out: x is embed(ids, w).",
+                lambda ids, w: score(through_blocks(w["token_table"][ids], w["blocks"]), w),
+            ),
+            Wrong(
+                "last block left out",
+                "The last block does not run.",
+                lambda ids, w: score(through_blocks(embed(ids, w), w["blocks"][:-1]), w),
+            ),
         ],
         tolerance=1e-4,
     ),
@@ -171,6 +215,12 @@ parts = [
                 "the score",
                 "This is the best score itself; wanted is its id, the index.",
                 lambda ids, w: gpt(ids, w)[:, -1].amax(-1),
+            ),
+            Wrong("the worst", "That is the id with the lowest score.", lambda ids, w: gpt(ids, w)[:, -1].argmin(-1)),
+            Wrong(
+                "mean of the scores",
+                "The scores of all positions are averaged; what comes next is told by the last.",
+                lambda ids, w: gpt(ids, w).mean(1).argmax(-1),
             ),
         ],
     ),

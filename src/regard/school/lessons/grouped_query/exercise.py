@@ -2,10 +2,10 @@
 
 import torch
 
-from regard.school.exercises import cat
-from regard.school.exercises import Function, Wrong
+from regard.school.exercises import Function, Wrong, cat
+from regard.school.exercises.attention_slips import WITH_MASK, attention_slips
 
-B, H, HKV, T, S, D = 2, 6, 2, 5, 7, 3
+B, H, HKV, T, S, D = 4, 6, 2, 5, 7, 3
 
 
 def interleaved(k, num_heads):
@@ -71,6 +71,21 @@ parts = [
                 lambda k, num_heads: k.repeat_interleave(num_heads, dim=1),
             ),
             Wrong(
+                "heads in reverse",
+                "The key heads come in reverse order.",
+                lambda k, num_heads: interleaved(k.flip(1), num_heads),
+            ),
+            Wrong(
+                "averaged",
+                "All query heads get the mean of the key heads; each group gets its own.",
+                lambda k, num_heads: k.mean(1, keepdim=True).expand(-1, num_heads, -1, -1),
+            ),
+            Wrong(
+                "the last head for the rest",
+                "The first heads get one key head each, and all others the last; groups are equally large.",
+                lambda k, num_heads: k[:, [min(h, k.shape[1] - 1) for h in range(num_heads)]],
+            ),
+            Wrong(
                 "expand",
                 "expand stretches axes of size 1 only, and k has Hkv heads. Repeat each of them.",
                 raises="expanded size",
@@ -88,7 +103,15 @@ parts = [
                 "Keys are shared as 0 0 0 1 1 1 and values as 0 1 0 1 0 1, or the reverse.",
                 make_attend(interleaved, repeated),
             ),
+            *attention_slips(
+                lambda q, k, v: (q, interleaved(k, H), interleaved(v, H)), leave_out=WITH_MASK + ("no scale",)
+            ),
             Wrong("not scaled", "The scores are not divided by √head_dim.", make_attend(scale=1)),
+            Wrong(
+                "keys and values exchanged",
+                "The keys are taken for the values, and the values for the keys.",
+                lambda q, k, v: make_attend()(q, v, k),
+            ),
             Wrong("scaled by H", "The scores are divided by √num_heads; it is √head_dim.", make_attend(scale=H**-0.5)),
             Wrong(
                 "values not shared",

@@ -84,8 +84,25 @@ def i_and_n(random):
     return n + int(torch.randint(0, n, (), generator=random)), n
 
 
+def thrice(twice, n):
+    return [twice(n) for _ in range(3)]
+
+
+def judge_range(texts, n):
+    """With so many tokens, an id that may be drawn is drawn."""
+    low, high = min(int(one.min()) for one in texts), max(int(one.max()) for one in texts)
+    if low < 1 or high > 4095:
+        says = f"Among many ids there is {low if low < 1 else high}; the vocabulary has 1 to 4095 (0 ends a text)."
+        return Fault("not in the vocabulary", says, "torch.randint(low, high) draws low, and never high.")
+    if texts[0].equal(texts[1]):
+        says = "Two calls return the same text. Is a seed set inside?"
+        return Fault("the same text again", says, "A head that copies must do so on any text.")
+    return None
+
+
 parts = [
     Judged("twice", lambda random: (int(torch.randint(20, 40, (), generator=random)),), judge_twice),
+    Judged("twice", lambda random: (4000,), judge_range, runs=3, through=thrice),
     Function(
         "looked_at",
         i_and_n,
@@ -107,6 +124,17 @@ parts = [
                 "n more than the place: that is a token that the head cannot see yet.",
                 lambda i, n: i + 1,
             ),
+            Wrong(
+                "n less the place",
+                "That is counted from the wrong side: n − i + 1; it is i − n + 1.",
+                lambda i, n: n - i + 1,
+            ),
+            Wrong(
+                "n more",
+                "That is n places further on, where nothing has been read; the earlier copy is n places back.",
+                lambda i, n: i + n + 1,
+            ),
+            Wrong("always the first", "That is position 0, whatever i is.", lambda i, n: 0),
         ],
     ),
     Judged("run", some_ids, judge_head, runs=2),

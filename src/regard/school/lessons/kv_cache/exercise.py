@@ -2,8 +2,8 @@
 
 import torch
 
-from regard.school.exercises import cat
-from regard.school.exercises import Fault, Function, Judged, Wrong
+from regard.school.exercises import Fault, Function, Judged, Wrong, cat
+from regard.school.exercises.attention_slips import attention_slips
 
 
 def sizes(random):
@@ -32,6 +32,20 @@ def make_step(mask=visible, join=lambda past, new: torch.cat([past, new])):
     return step
 
 
+def parts_of(x, W_query, W_key, W_value, past_k, past_v):
+    k, v = torch.cat([past_k, x @ W_key]), torch.cat([past_v, x @ W_value])
+    return x @ W_query, k, v, visible(len(x), len(k))
+
+
+LEFT_OUT = (
+    "no mask",
+    "causal mask",
+    "softmax over the batch",
+    "root of the first size",
+    "root of the number of queries",
+)
+
+
 def judge_bool(mask, T, S):
     if isinstance(mask, torch.Tensor) and mask.dtype == torch.bool:
         return None
@@ -50,6 +64,11 @@ def keys_as_values(x, W_query, W_key, W_value, past_k, past_v):
 def only_new_returned(x, W_query, W_key, W_value, past_k, past_v):
     context, k, v = make_step()(x, W_query, W_key, W_value, past_k, past_v)
     return context, k[-len(x) :], v[-len(x) :]
+
+
+def mixed_order(x, W_query, W_key, W_value, past_k, past_v):
+    k, v = torch.cat([past_k, x @ W_key]), torch.cat([x @ W_value, past_v])
+    return attend(x @ W_query, k, v, visible(len(x), len(k))), k, v
 
 
 def triangle(T, S):
@@ -97,6 +116,16 @@ parts = [
                 "The triangle is shifted by T − S; it must go to the right, by S − T.",
                 lambda T, S: torch.ones(T, S, dtype=torch.bool).tril(T - S),
             ),
+            Wrong(
+                "upper triangle",
+                "The triangle is the upper one, triu: each query sees itself and what comes after.",
+                lambda T, S: torch.ones(T, S, dtype=torch.bool).triu(S - T),
+            ),
+            Wrong(
+                "only the past",
+                "The queries see the past only, not each other and not themselves.",
+                lambda T, S: (torch.arange(S) < S - T).expand(T, S),
+            ),
         ],
     ),
     Judged("visible", sizes, judge_bool),
@@ -105,6 +134,7 @@ parts = [
         tensors,
         make_step(),
         wrong=[
+            *attention_slips(parts_of, lambda context, *arguments: (context, *parts_of(*arguments)[1:3]), LEFT_OUT),
             Wrong(
                 "past left out",
                 "The new tokens attend to themselves only: past_k and past_v are not used.",
@@ -136,7 +166,7 @@ parts = [
             Wrong(
                 "added to the past",
                 "The new keys are added to the past ones; they are put behind them, with torch.cat.",
-                raises="must match the size of tensor",
+                raises="at non-singleton dimension 0",
                 why="A cache of 2 tokens and 3 new ones make 5 rows: one for each token.",
             ),
             Wrong(
@@ -148,6 +178,29 @@ parts = [
                 "only one of both",
                 "k has more rows than v, or fewer: both need the past.",
                 raises="cannot be multiplied",
+            ),
+            Wrong(
+                "past values last",
+                "The new values are put before the past ones, the keys behind them; both go behind.",
+                mixed_order,
+            ),
+            Wrong(
+                "queries kept as keys",
+                "The queries of the new tokens are put into the cache; their keys are, x @ W_key.",
+                lambda x, Q, K, V, past_k, past_v: make_step()(x, Q, Q, V, past_k, past_v),
+            ),
+            Wrong(
+                "keys for past values",
+                "The past keys are taken for the past values.",
+                lambda x, Q, K, V, past_k, past_v: (
+                    make_step()(x, Q, K, V, past_k, past_k)[:1]
+                    + (torch.cat([past_k, x @ K]), torch.cat([past_k, x @ V]))
+                ),
+            ),
+            Wrong(
+                "exchanged",
+                "k and v are returned in the other order.",
+                lambda *a: (lambda c, k, v: (c, v, k))(*make_step()(*a)),
             ),
         ],
     ),

@@ -116,6 +116,112 @@ parts = [
                 "mean is (B, T), and x − mean needs (B, T, 1): keepdim=True.",
                 raises="must match the size of tensor",
             ),
+            Wrong(
+                "minus the shift",
+                "The shift is subtracted; it is added.",
+                lambda x, scale, shift: -make()(x, -scale, shift),
+            ),
+            Wrong(
+                "scale and shift exchanged",
+                "shift multiplies and scale is added; it is the other way round.",
+                lambda x, scale, shift: make()(x, shift, scale),
+            ),
+            Wrong(
+                "sum of squares",
+                "The squares are added up; the variance is their mean.",
+                lambda x, scale, shift: make(root=lambda variance: (variance * x.shape[-1] + 1e-5).sqrt())(
+                    x, scale, shift
+                ),
+            ),
+            Wrong(
+                "mean distance",
+                "The mean of the sizes |x − mean| is taken; the variance is the mean of the squares.",
+                lambda x, scale, shift: (
+                    (x - x.mean(-1, keepdim=True))
+                    / ((x - x.mean(-1, keepdim=True)).abs().mean(-1, keepdim=True) + 1e-5).sqrt()
+                    * scale
+                    + shift
+                ),
+            ),
+            Wrong(
+                "1e-3 for 1e-5",
+                "The small number is 1e-3; it is 1e-5.",
+                lambda x, scale, shift: make(root=lambda variance: (variance + 1e-3).sqrt())(x, scale, shift),
+            ),
+            Wrong(
+                "1e-8 for 1e-5",
+                "The small number is 1e-8; it is 1e-5.",
+                lambda x, scale, shift: make(root=lambda variance: (variance + 1e-8).sqrt())(x, scale, shift),
+            ),
+            Wrong(
+                "multiplied by the root",
+                "It is multiplied by the root of the variance; it is divided by it.",
+                lambda x, scale, shift: make(root=lambda variance: 1 / (variance + 1e-5).sqrt())(x, scale, shift),
+            ),
+            Wrong(
+                "only the mean divided",
+                "x − mean / root divides the mean alone: put (x − mean) in parentheses.",
+                lambda x, scale, shift: (
+                    x - x.mean(-1, keepdim=True) / (x.var(-1, keepdim=True, correction=0) + 1e-5).sqrt() * scale + shift
+                ),
+            ),
+            Wrong(
+                "mean of squares less the mean",
+                "The variance is the mean of the squares less the square of the mean; the square is missing.",
+                lambda x, scale, shift: (
+                    (x - x.mean(-1, keepdim=True))
+                    / ((x**2).mean(-1, keepdim=True) - x.mean(-1, keepdim=True) + 1e-5).sqrt()
+                    * scale
+                    + shift
+                ),
+            ),
+            Wrong(
+                "1 + scale",
+                "The scale is 1 + scale; it is scale alone.",
+                lambda x, scale, shift: make()(x, 1 + scale, shift),
+            ),
+            Wrong(
+                "mean of the sizes",
+                "The mean is that of the sizes |x|.",
+                lambda x, scale, shift: (
+                    (x - x.abs().mean(-1, keepdim=True))
+                    / (((x - x.abs().mean(-1, keepdim=True)) ** 2).mean(-1, keepdim=True) + 1e-5).sqrt()
+                    * scale
+                    + shift
+                ),
+            ),
+            Wrong(
+                "squares of x",
+                "The variance is the mean of x², without the mean subtracted; x − mean is squared.",
+                lambda x, scale, shift: (
+                    (x - x.mean(-1, keepdim=True)) / ((x**2).mean(-1, keepdim=True) + 1e-5).sqrt() * scale + shift
+                ),
+            ),
+            Wrong(
+                "root mean square",
+                "The mean is not subtracted, neither above nor below, and nothing is shifted: that is RMSNorm.",
+                lambda x, scale, shift: rms(x, scale, 0 * shift),
+            ),
+            Wrong(
+                "over texts and tokens",
+                "Mean and variance go over texts and tokens, for each coordinate: that is batch norm. They go "
+                "over the last axis.",
+                make(axes=(0, 1)),
+            ),
+            Wrong(
+                "standard deviation, and its root",
+                "std is the root already; the root of it is taken once more.",
+                lambda x, scale, shift: (
+                    (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + 1e-5).sqrt() * scale + shift
+                ),
+            ),
+            Wrong(
+                "std of a sample",
+                "x.std divides by one less than the number of values, and 1e-5 is added outside of the root.",
+                lambda x, scale, shift: (
+                    (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + 1e-5) * scale + shift
+                ),
+            ),
         ],
     ),
     Judged("layer_norm", arguments, judge_own, through=fused),

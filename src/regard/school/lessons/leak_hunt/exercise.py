@@ -110,6 +110,27 @@ parts = [
                 "out[i] is a vector; the gradient is that of one number, out[i].sum().",
                 raises="grad can be implicitly created only for scalar",
             ),
+            Wrong(
+                "squares",
+                "The squares are added up; a norm is the root of that.",
+                lambda letter, x: gradients(letter, x).norm(dim=-1) ** 2,
+            ),
+            Wrong(
+                "mean of the output",
+                "The gradient is that of out[i].mean(); it is that of the sum.",
+                lambda letter, x: gradients(letter, x).norm(dim=-1) / x.shape[-1],
+            ),
+            Wrong(
+                "lower triangle",
+                "What lies above the diagonal was set to 0: that is where a leak shows.",
+                lambda letter, x: gradients(letter, x).norm(dim=-1).tril(),
+            ),
+            Wrong(
+                "one tensor for all rows",
+                "All rows are the same: the list holds one tensor, x.grad, several times. Keep a copy of each: "
+                "x.grad.clone().",
+                lambda letter, x: gradients(letter, x).norm(dim=-1)[-1:].expand(len(x), -1),
+            ),
         ],
         runs=5,
     ),

@@ -41,12 +41,21 @@ def from_file(gpt2, content, ids, heads):
     import torch
     from safetensors.torch import load_file
 
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.safetensors"
-        path.write_bytes(bytes(content.tolist()))
-        stored = load_file(path)
-    with torch.no_grad():
-        return gpt2(stored, ids, heads)
+    def zero(self):
+        for one in self.parameters():
+            torch.nn.init.zeros_(one)
+
+    kept = torch.nn.Linear.reset_parameters
+    torch.nn.Linear.reset_parameters = zero  # what is not filled is 0, not another number each time
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model.safetensors"
+            path.write_bytes(bytes(content.tolist()))
+            stored = load_file(path)
+        with torch.no_grad():
+            return gpt2(stored, ids, heads)
+    finally:
+        torch.nn.Linear.reset_parameters = kept
 
 
 def linear(x, stored, name):
@@ -57,7 +66,7 @@ def norm(x, stored, name):
     return F.layer_norm(x, (E,), stored[f"{name}.weight"], stored[f"{name}.bias"])
 
 
-def attention(x, stored, n, heads, order="qkv", turned=(), biases=("in", "out"), interleaved=False):
+def attention(x, stored, n, heads, order="qkv", turned=(), biases=("in", "out"), interleaved=False, empty=()):
     B, T, _ = x.shape
     matrix, shift = stored[f"h.{n}.attn.c_attn.weight"], stored[f"h.{n}.attn.c_attn.bias"]
     if interleaved:
@@ -70,7 +79,7 @@ def attention(x, stored, n, heads, order="qkv", turned=(), biases=("in", "out"),
         return x_.view(B, T, heads, E // heads).transpose(1, 2)
 
     out = F.scaled_dot_product_attention(*map(projected, "qkv"), is_causal=True).transpose(1, 2).reshape(B, T, E)
-    weight = stored[f"h.{n}.attn.c_proj.weight"]
+    weight = stored[f"h.{n}.attn.c_proj.weight"] * (0 if "out" in empty else 1)
     bias = stored[f"h.{n}.attn.c_proj.bias"] if "out" in biases else 0
     return out @ (weight.T if "out" in turned else weight) + bias
 
@@ -118,6 +127,16 @@ parts = [
                 "not filled in",
                 'The letter n is in the name; write f"h.{{n}}.…".',
                 lambda n: ("h.{n}.mlp.c_fc", "h.{n}.mlp.c_proj"),
+            ),
+            Wrong(
+                "names of attention",
+                "These are the matrices of attention; those of the feed-forward are asked for, mlp.",
+                lambda n: (f"h.{n}.attn.c_attn", f"h.{n}.attn.c_proj"),
+            ),
+            Wrong(
+                "a point too many",
+                "There is a point at the end; .weight and .bias are added later.",
+                lambda n: (f"h.{n}.mlp.c_fc.", f"h.{n}.mlp.c_proj."),
             ),
         ],
     ),
@@ -172,7 +191,7 @@ parts = [
             Wrong(
                 "thirds of the wrong axis",
                 "c_attn.weight is (E, 3E): cut its columns, dim=1.",
-                raises="must match the size of tensor",
+                raises="must match the size of tensor b (2)",
             ),
             Wrong(
                 "no bias to fill",
@@ -180,6 +199,24 @@ parts = [
                 raises="'NoneType' object has no attribute",
             ),
             Wrong("not in the file", "The file has no tensor of this name.", raises="KeyError"),
+            Wrong(
+                "biases of q, k and v not filled",
+                "part.bias is left as it was for queries, keys and values; c_attn.bias has all three.",
+                make(biases=("out",)),
+            ),
+            Wrong(
+                "bias of out_proj not filled",
+                "out_proj.bias is left as it was; it is c_proj.bias.",
+                make(biases=("in",)),
+            ),
+            Wrong(
+                "no bias filled", "No bias is filled: neither those of q, k, v nor that of out_proj.", make(biases=())
+            ),
+            Wrong(
+                "only the bias comes out",
+                "The layer returns the bias of out_proj alone: its matrix was not filled, or that of the values was not.",
+                make(empty=("out",)),
+            ),
         ],
         tolerance=1e-4,
         through=from_file,

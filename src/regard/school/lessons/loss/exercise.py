@@ -43,7 +43,7 @@ def fused(cross_entropy, logits, targets):
     import torch
 
     names = []
-    kept = {name: getattr(torch.nn.functional, name) for name in ("cross_entropy", "nll_loss")}
+    kept = {name: getattr(torch.nn.functional, name) for name in ("cross_entropy",)}
 
     def told(name):
         def call(*args, **kwargs):
@@ -171,6 +171,56 @@ parts = [
                 "targets are subtracted; they are ids, numbers of tokens, not scores.",
                 lambda logits, targets: (logits.logsumexp(-1) - targets).mean(),
             ),
+            Wrong(
+                "mean of each text, then added",
+                "The means of the texts are added; it is one mean over all tokens.",
+                lambda logits, targets: terms(logits, targets).mean(-1).sum(),
+            ),
+            Wrong(
+                "base ten",
+                "The logarithm is that of base 10; it is the natural one.",
+                lambda logits, targets: right(logits, targets) / torch.tensor(10.0).log(),
+            ),
+            Wrong(
+                "share of wrong guesses",
+                "That is the share of tokens for which another has the best score.",
+                lambda logits, targets: (logits.argmax(-1) != targets).float().mean(),
+            ),
+            Wrong(
+                "squared error",
+                "Squared differences of shares are averaged; the loss is −ln of the right token's share.",
+                lambda logits, targets: ((logits.softmax(-1) - F.one_hot(targets, logits.shape[-1])) ** 2).mean(),
+            ),
+            Wrong(
+                "perplexity",
+                "That is e to the power of the loss, the perplexity.",
+                lambda logits, targets: right(logits, targets).exp(),
+            ),
+            Wrong(
+                "largest not added back",
+                "The largest score is taken out of the sum and not added again: m + ln Σ e^(s − m).",
+                lambda logits, targets: (terms(logits, targets) - logits.amax(-1)).mean(),
+            ),
+            Wrong(
+                "mean over the vocabulary, too",
+                "−ln of all shares is averaged; only the right token's counts.",
+                lambda logits, targets: -logits.log_softmax(-1).mean(),
+            ),
+            Wrong(
+                "last token only",
+                "Only the last token of each text counts.",
+                lambda logits, targets: terms(logits, targets)[:, -1].mean(),
+            ),
+            Wrong(
+                "every target in every text",
+                "logits[..., targets] takes all targets at every place; each place has one: gather.",
+                lambda logits, targets: (logits.logsumexp(-1) - logits[..., targets].mean((-1, -2))).mean(),
+            ),
+            Wrong(
+                "logsumexp over the tokens",
+                "logsumexp goes over the tokens, dim=1; it goes over the vocabulary, dim=-1.",
+                lambda logits, targets: logits.logsumexp(1).mean() - logits.gather(-1, targets[..., None]).mean(),
+            ),
         ],
         tolerance=1e-4,
     ),
@@ -196,6 +246,21 @@ parts = [
                 "clamped",
                 "Shares are kept above a smallest one, so a large loss is cut off. logsumexp needs no such floor.",
                 lambda logits, targets: -(logits.softmax(-1) + 1e-8).log().gather(-1, targets[..., None]).mean(),
+            ),
+            Wrong(
+                "one maximum for all",
+                "One maximum is taken out for all tokens: where the others are far below it, Σ e^(s − m) is 0. "
+                "Take one for each token.",
+                lambda logits, targets: (
+                    logits.max()
+                    + (logits - logits.max()).exp().sum(-1).log()
+                    - logits.gather(-1, targets[..., None])[..., 0]
+                ).mean(),
+            ),
+            Wrong(
+                "cut off by a small number",
+                "A small number is added to the share before ln: a share of 0 then costs 21, whatever the scores are.",
+                lambda logits, targets: -(logits.softmax(-1).gather(-1, targets[..., None]) + 1e-9).log().mean(),
             ),
         ],
         tolerance=1e-4,

@@ -53,6 +53,36 @@ parts = [
                 "Every word gets weight 0 on itself; here it may look at itself too.",
                 lambda x: (x @ x.T).fill_diagonal_(-torch.inf).softmax(-1),
             ),
+            Wrong(
+                "divided by the sum of scores",
+                "The scores are divided by their sum, without exp; use softmax.",
+                lambda x: (x @ x.T) / (x @ x.T).sum(-1, keepdim=True),
+            ),
+            Wrong(
+                "scaled too early",
+                "The scores are divided by √d; here they are plain dot products. The scale has an exercise of its own.",
+                lambda x: (x @ x.T / x.shape[1] ** 0.5).softmax(-1),
+            ),
+            Wrong(
+                "sigmoid",
+                "Each score has a sigmoid of its own; shares of a row add up to 1.",
+                lambda x: (x @ x.T).sigmoid(),
+            ),
+            Wrong(
+                "later words hidden",
+                "Later words are hidden; here every word sees all.",
+                lambda x: (x @ x.T).masked_fill(torch.ones(len(x), len(x)).triu(1) > 0, -torch.inf).softmax(-1),
+            ),
+            Wrong(
+                "all for the largest",
+                "Each row gives all to its largest score; every score gets a share.",
+                lambda x: (x @ x.T == (x @ x.T).amax(-1, keepdim=True)).float(),
+            ),
+            Wrong(
+                "not divided by the sum",
+                "The exponentials are not divided by the sum of their row.",
+                lambda x: (x @ x.T).exp(),
+            ),
         ],
         picture="weights",
     ),

@@ -2,7 +2,7 @@
 
 import torch
 
-from regard.school.exercises import Function, Wrong
+from regard.school.exercises import Function, Wrong, cat
 
 B, H, T, D = 4, 3, 5, 2
 
@@ -58,6 +58,31 @@ parts = [
                 "Words and numbers are swapped; swap heads and words, axes 1 and 2.",
                 lambda context: context.transpose(2, 3).reshape(B, T, H * D),
             ),
+            Wrong(
+                "heads in reverse",
+                "The heads stand in reverse order.",
+                lambda context: context.flip(1).transpose(1, 2).flatten(2),
+            ),
+            Wrong(
+                "words and heads' numbers exchanged",
+                "The axes are in the order B, D, H, T; it is B, T, H, D.",
+                lambda context: (
+                    context.permute(0, 2, 1, 3).permute(0, 3, 1, 2).reshape(context.shape[0], context.shape[2], -1)
+                ),
+            ),
+            Wrong(
+                "texts and heads exchanged",
+                "The axes of texts and heads were exchanged.",
+                lambda context: context.transpose(1, 2).transpose(0, 1).reshape(context.shape[0], context.shape[2], -1),
+            ),
         ],
     )
 ]
+
+picture = cat.Picture(
+    "merge_heads",
+    [(torch.stack([cat.scores(0), cat.scores(1)]).softmax(-1)[None],)],
+    cat.side_by_side,
+    "One vector for each word, joined by you: first what head 0 took, then what head 1 took:",
+    cat.WORDS,
+)

@@ -48,12 +48,14 @@ parts = [
             ),
             Wrong(
                 "sees everything",
-                "The row that may look at nothing gets the weights of no mask at all; its keys are hidden, so they get 0.",
+                "The row that may look at nothing gets the weights of no mask at all; its keys are hidden, so "
+                "they get 0.",
                 lambda scores, may: scores.masked_fill(~may & may.any(-1, keepdim=True), -torch.inf).softmax(-1),
             ),
             Wrong(
                 "masked after the softmax",
-                "Rows no longer sum to 1: the hidden keys are set to 0 after the softmax, which has given them a share.",
+                "Rows no longer sum to 1: the hidden keys are set to 0 after the softmax, which has given them a "
+                "share.",
                 lambda scores, may: scores.softmax(-1) * may,
                 why="The scores must be −∞ before the softmax as well.",
             ),
@@ -61,6 +63,44 @@ parts = [
                 "every row 0",
                 "All weights are 0; only the row that may look at nothing is.",
                 lambda scores, may: torch.zeros_like(scores),
+            ),
+            Wrong(
+                "NaN to 1",
+                "A row that may look at nothing is 1 everywhere; it is 0.",
+                lambda scores, may_attend: scores.masked_fill(~may_attend, -torch.inf).softmax(-1).nan_to_num(1.0),
+            ),
+            Wrong(
+                "the rest kept",
+                "What may be seen is 0, and what is hidden remains: True means may attend.",
+                lambda scores, may_attend: (
+                    scores.masked_fill(~may_attend, -torch.inf).softmax(-1).masked_fill(may_attend, 0.0)
+                ),
+            ),
+            Wrong(
+                "softmax over the queries",
+                "The softmax goes over the queries, dim=0; it goes over the keys.",
+                lambda scores, may_attend: (
+                    scores.masked_fill(~may_attend, -torch.inf).softmax(0).masked_fill(~may_attend, 0.0)
+                ),
+            ),
+            Wrong(
+                "hidden scores set to 0",
+                "Hidden scores are 0, and e⁰ = 1 is a share as any other.",
+                lambda scores, may_attend: (
+                    scores.masked_fill(~may_attend, 0.0).softmax(-1).masked_fill(~may_attend, 0.0)
+                ),
+            ),
+            Wrong(
+                "nothing hidden",
+                "Nothing is hidden: the scores are not masked.",
+                lambda scores, may_attend: scores.softmax(-1),
+            ),
+            Wrong(
+                "a large number added below",
+                "1 is added to the sum of each row, so that no row sums to 1; add nothing, or replace what is NaN.",
+                lambda scores, may_attend: (
+                    scores.exp() * may_attend / ((scores.exp() * may_attend).sum(-1, keepdim=True) + 1)
+                ),
             ),
         ],
         picture="weights",
@@ -74,14 +114,16 @@ parts = [
                 "NaN in the gradient",
                 "The weights are right, but the gradient of the row that may look at nothing is NaN.",
                 lost,
-                why="The NaN is replaced on the way forward only. Where the mask is added, it flows back into the scores; "
+                why="The NaN is replaced on the way forward only. Where the mask is added, it flows back into "
+                "the scores; "
                 "masked_fill stops it, because hidden scores are not used.",
             ),
             Wrong(
                 "changed in place",
                 "The weights are overwritten after the softmax, whose gradient still needs them; make a new tensor.",
                 raises="modified by an inplace operation",
-                why="weights[mask] = 0 and masked_fill_ write into the tensor; masked_fill and torch.where return a new one.",
+                why="weights[mask] = 0 and masked_fill_ write into the tensor; masked_fill and torch.where "
+                "return a new one.",
             ),
             Wrong(
                 "no gradient",

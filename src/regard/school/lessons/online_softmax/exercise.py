@@ -150,7 +150,8 @@ parts = [
             ),
             Wrong(
                 "terms against the old maximum",
-                "The terms are exp(scores − largest), with the old maximum; correction and terms need the same, the new one.",
+                "The terms are exp(scores − largest), with the old maximum; correction and terms need the same, "
+                "the new one.",
                 make_other(choose_terms=lambda scores, shift, old: (scores - old).exp()),
                 why="In the first block the old maximum is −∞, so every term is ∞.",
             ),
@@ -227,12 +228,89 @@ parts = [
                 make_other(old=True),
             ),
             Wrong(
-                "number for all queries",
-                "total and correction are one for each query: total[:, None] and correction[:, None] fit context (T, D).",
+                "sizes of queries and keys mixed",
+                "(T,) meets (T, D), (T, n) or (n,): what is one for each query gets an axis, total[:, None], and "
+                "sums and "
+                "maxima of scores go over the keys, dim=-1.",
                 raises="must match the size of tensor",
             ),
             Wrong(
                 "one maximum for all", "All rows have the same maximum; each query has its own: amax(-1).", one_number
+            ),
+            Wrong(
+                "minimum",
+                "new_largest is the smaller of the two; it is the larger: torch.maximum.",
+                make_update(torch.minimum),
+            ),
+            Wrong(
+                "exp of a ratio",
+                "The correction is e^(old / new); it is e^(old − new).",
+                make_other(choose_correction=lambda old, new: (old / new).exp()),
+            ),
+            Wrong(
+                "terms as they are",
+                "The terms are exp(scores); new_largest must be subtracted first, as the correction expects.",
+                make_other(choose_terms=lambda scores, shift, old: scores.exp()),
+            ),
+            Wrong(
+                "terms against the block's maximum",
+                "The terms are measured against the largest score of this block; an earlier one may be larger.",
+                make_other(choose_terms=lambda scores, shift, old: (scores - scores.amax(-1, keepdim=True)).exp()),
+            ),
+            Wrong(
+                "correction on the new total, too",
+                "The sum of the new terms is corrected as well; only the old total is.",
+                make_other(join=lambda t, c, e, terms, v: ((t + terms.sum(-1)) * e, c * e[:, None] + terms @ v)),
+            ),
+            Wrong(
+                "correction on the new context, too",
+                "The new values are corrected as well; only the old context is.",
+                make_other(join=lambda t, c, e, terms, v: (t * e + terms.sum(-1), (c + terms @ v) * e[:, None])),
+            ),
+            Wrong(
+                "sum over all queries",
+                "The terms of all queries are added up; each query has its own total: sum(-1).",
+                make_other(join=lambda t, c, e, terms, v: (t * e + terms.sum(), c * e[:, None] + terms @ v)),
+            ),
+            Wrong(
+                "largest term",
+                "The largest new term is added to total; their sum is.",
+                make_other(join=lambda t, c, e, terms, v: (t * e + terms.amax(-1), c * e[:, None] + terms @ v)),
+            ),
+            Wrong(
+                "correction added",
+                "The correction is added to total; it multiplies it.",
+                make_other(join=lambda t, c, e, terms, v: (t + e + terms.sum(-1), c * e[:, None] + terms @ v)),
+            ),
+            Wrong(
+                "divided by the correction",
+                "The old total is divided by the correction; it is multiplied by it.",
+                make_other(join=lambda t, c, e, terms, v: (t / e + terms.sum(-1), c * e[:, None] + terms @ v)),
+            ),
+            Wrong(
+                "total on the context",
+                "The old context is multiplied by total; it is multiplied by the correction.",
+                make_other(
+                    join=lambda t, c, e, terms, v: (
+                        t * e + terms.sum(-1),
+                        c * (t * e + terms.sum(-1))[:, None] + terms @ v,
+                    )
+                ),
+            ),
+            Wrong(
+                "correction on the new instead of the old",
+                "The correction multiplies the new values; it is for the old context.",
+                make_other(join=lambda t, c, e, terms, v: (t * e + terms.sum(-1), c + e[:, None] * (terms @ v))),
+            ),
+            Wrong(
+                "old maximum returned",
+                "The sums are right, but the old maximum is returned, and the next block will use it.",
+                lambda largest, *rest: (largest, *make_update()(largest, *rest)[1:]),
+            ),
+            Wrong(
+                "returned in another order",
+                "total comes before largest; return new_largest, total, context.",
+                lambda *a: (lambda m, t, c: (t, m, c))(*make_update()(*a)),
             ),
         ],
     ),
@@ -277,6 +355,11 @@ parts = [
                 "total along the wrong axis",
                 "context is (T, D) and total (T,): add an axis, total[:, None].",
                 raises="must match the size of tensor",
+            ),
+            Wrong(
+                "divided by the number of blocks",
+                "The context is divided by the number of blocks; it is divided by total.",
+                lambda q, k, v, block: not_divided(q, k, v, block) / (len(k) / block),
             ),
         ],
     ),

@@ -2,7 +2,7 @@
 
 import torch
 
-from regard.school.exercises import Function, Wrong
+from regard.school.exercises import Function, Wrong, cat
 
 H, D = 3, 2
 E = H * D
@@ -62,6 +62,26 @@ parts = [
                 "The shape is right, the numbers are not: the heads were merged without a transpose. Use merge_heads.",
                 lambda context, weight, bias: context.reshape(2, 5, E) @ weight.T + bias,
             ),
+            Wrong(
+                "bias subtracted",
+                "The bias is subtracted; it is added.",
+                lambda context, weight, bias: merge(context) @ weight.T - bias,
+            ),
+            Wrong(
+                "bias twice",
+                "The bias is added twice.",
+                lambda context, weight, bias: merge(context) @ weight.T + 2 * bias,
+            ),
+            Wrong(
+                "bias for every head",
+                "The bias is added once for each head; it is added once.",
+                lambda context, weight, bias: merge(context) @ weight.T + H * bias,
+            ),
+            Wrong(
+                "bias before the matrix",
+                "The bias is added before the matrix; it comes after it.",
+                lambda context, weight, bias: (merge(context) + bias) @ weight.T,
+            ),
         ],
     ),
     Function(
@@ -87,6 +107,17 @@ parts = [
                 lambda context, weight, h: context[:, h] @ weight[:, h : h + D].T,
             ),
             Wrong(
+                "one head too early",
+                "These are the columns of the head before; heads are counted from 0, head {2} begins at {2} · "
+                "head_dim.",
+                lambda context, weight, h: context[:, h] @ columns(weight, h - 1).T,
+            ),
+            Wrong(
+                "divided by the number of heads",
+                "What the head adds is divided by the number of heads; heads are added up, not averaged.",
+                lambda context, weight, h: context[:, h] @ columns(weight, h).T / H,
+            ),
+            Wrong(
                 "all heads",
                 "This is what all heads add together; return what head {2} adds alone.",
                 lambda context, weight, h: merge(context) @ weight.T,
@@ -109,3 +140,14 @@ parts = [
         ],
     ),
 ]
+
+# A weight that writes what each head took to the same six numbers: there they are added.
+BOTH = torch.cat([torch.eye(6), torch.eye(6)], dim=1)
+TOOK = torch.stack([cat.scores(0), cat.scores(1)]).softmax(-1)[None]
+picture = cat.Picture(
+    "added_by_head",
+    [(TOOK, torch.cat([BOTH, BOTH]), 0), (TOOK, torch.cat([BOTH, BOTH]), 1)],
+    lambda results: torch.stack([one[0, :, :6] for one in results]),
+    "What each head adds to the output, by your columns; the output is their sum:",
+    cat.WORDS,
+)

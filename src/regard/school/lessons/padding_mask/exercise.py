@@ -68,9 +68,25 @@ parts = [
             ),
             Wrong(
                 "axis missing",
-                "Positions (S,) and lengths (B,) do not fit; one of them needs a new axis, so that all pairs are compared.",
+                "Positions (S,) and lengths (B,) do not fit; one of them needs a new axis, so that all pairs are "
+                "compared.",
                 raises="must match the size",
                 why="(B, 1) and (S,) broadcast to (B, S): every length beside every position.",
+            ),
+            Wrong(
+                "one too few",
+                "The last word of each text is hidden: positions count from 0, so length n has positions 0 to n − 1.",
+                lambda lengths, S: torch.arange(S) < lengths[:, None] - 1,
+            ),
+            Wrong(
+                "padding seen, text hidden",
+                "Only padding behind the first padded place is seen; wanted is the text: positions before its length.",
+                lambda lengths, S: torch.arange(S) > lengths[:, None],
+            ),
+            Wrong(
+                "one place only",
+                "Only one place of each text is True; all before its length are.",
+                lambda lengths, S: torch.arange(S) == lengths[:, None],
             ),
         ],
     ),
@@ -84,7 +100,8 @@ parts = [
                 "queries hidden instead of keys",
                 "The mask hides the queries that are padding, (B, 1, T, 1); it is the keys that nobody may look at.",
                 lambda q, k, v, lengths: attend(q, k, v, lengths, lambda m: ~m[:, None, :, None]),
-                why="The words still see the padding. And the queries of padding may look at nothing: their rows are NaN.",
+                why="The words still see the padding. And the queries of padding may look at nothing: their rows "
+                "are NaN.",
             ),
             Wrong(
                 "queries and keys hidden",
@@ -106,7 +123,8 @@ parts = [
             ),
             Wrong(
                 "mask does not fit",
-                "The mask does not fit the scores, (B, H, T, S): B must stand first and S last, with axes of size 1 between.",
+                "The mask does not fit the scores, (B, H, T, S): B must stand first and S last, with axes of "
+                "size 1 between.",
                 raises="must match the size",
                 why="Axes are matched from the right; one of size 1 is repeated as often as needed.",
             ),

@@ -14,6 +14,9 @@ def judge(result):
     shapes = {tuple(t.shape) for t in tensors if isinstance(t, torch.Tensor)}
     if len(shapes) != 1 or len(next(iter(shapes))) != 2 or not all(isinstance(t, torch.Tensor) for t in tensors):
         return Fault("not q, k, v", "inputs() must return three tensors q, k, v of one shape (T, D).")
+    if not all(t.is_floating_point() for t in tensors):
+        says = "inputs() returns whole numbers (int64), and the test fails on them: softmax and mean need floats, 1.0."
+        return Fault("whole numbers", says)
     q, k, v = (t.double() for t in tensors)
     D = q.shape[1]
     weights = weights_of(q, k, D**0.5)

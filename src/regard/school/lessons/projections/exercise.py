@@ -2,7 +2,7 @@
 
 import torch
 
-from regard.school.exercises import Function, Wrong
+from regard.school.exercises import Function, Wrong, cat
 
 
 def project_arguments(random):
@@ -142,6 +142,19 @@ parts = [
                 "These are weights already; return the scores, without softmax.",
                 lambda q, k: (q @ k.T).softmax(-1),
             ),
+            Wrong(
+                "divided by the number of keys",
+                "The scores are divided by how many keys there are; they are plain dot products.",
+                lambda q, k: q @ k.T / len(k),
+            ),
         ],
     ),
 ]
+
+picture = cat.Picture(
+    "project",
+    [(cat.VECTORS, cat.QUERIES[0], cat.KEYS[0], torch.eye(5))],
+    lambda results: (results[0][0] @ results[0][1].T / 6**0.5).softmax(-1)[None],
+    "Your queries meet your keys. Now a word may look for another kind: sat, for who does it:",
+    cat.WORDS,
+)

@@ -45,11 +45,13 @@ def judge(result, text, seed):
         given = tuple((int(layer), int(head)) for layer, head in result)
     except (TypeError, ValueError):
         given = ()
+    if given == best:
+        return None
+    if given == tuple(head[::-1] for head in best):
+        return Fault("head before layer", "The layer comes first in a pair, then the head.")
     if len(given) != 2 or not all(head in previous for head in given):
         says = f"It returned {result!r}; return two pairs (layer, head), with layers 0 to 5 and heads 0 to 7."
         return Fault("not two heads", says)
-    if given == best:
-        return None
     known = [(layer, head_order(seed, layer, 8)[head]) for layer, head in best]
     if any(mine == known[i] for i, mine in enumerate(given)) and all(
         mine in (known[i], best[i]) for i, mine in enumerate(given)
@@ -60,14 +62,12 @@ def judge(result, text, seed):
         )
     if given == best[::-1]:
         return Fault("exchanged", "The right two heads, in the other order: the one for the token before comes first.")
-    if given == tuple(head[::-1] for head in best):
-        return Fault("head before layer", "The layer comes first in a pair, then the head.")
     if given[0] == (0, 0) and previous[0, 0] < 0.5:
         return Fault(
             "mean of NaN",
             f"Head 0.0 puts only {previous[0, 0]:.2f} of its weight on the token before. Is your mean NaN?",
             why="`previous` of the first token is NaN, and so is every mean with it; nothing compares with NaN. "
-            "nanmean() leaves it out.",
+            "nanmean() leaves it out. (It is of shape (1, T), so without its first token it is previous[:, 1:].)",
         )
     for mine, wanted, weight, what in zip(given, best, (previous, first), ("token before", "first token"), strict=True):
         if mine != wanted:

@@ -2,7 +2,7 @@
 
 A model of 6 layers with 8 heads each comes with regard. `watch` runs it on
 a text and measures every head. seen[0, 2] is head 2 of layer 0 (both
-counted from 0), and its numbers are tensors with one entry for each token:
+counted from 0), and its numbers are tensors (1, T): one text, T tokens:
 
     seen[0, 2].previous    weight on the token before    NaN 1.0 .99 .99 …
     seen[0, 2].sink        weight on the first token     1.0 1.0 .00 .00 …

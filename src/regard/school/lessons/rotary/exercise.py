@@ -29,6 +29,21 @@ def turned_by(x, positions, speeds):
 
 
 right = make_rotate()
+
+
+def one_sign(x, positions):
+    D = x.shape[-1]
+    angles = positions[:, None] * 10_000 ** (-torch.arange(0, D, 2) / D)
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat([a * angles.cos() - b * angles.sin(), b * angles.cos() - a * angles.sin()], dim=-1)
+
+
+def added(x, positions):
+    D = x.shape[-1]
+    angles = positions[:, None] * 10_000 ** (-torch.arange(0, D, 2) / D)
+    return x + torch.cat([angles.sin(), angles.cos()], dim=-1)
+
+
 parts = [
     Function(
         "rotate",
@@ -39,7 +54,8 @@ parts = [
                 "neighbours paired",
                 "Number 2i is paired with 2i + 1. Here i goes with i + D/2.",
                 make_rotate(interleaved=True),
-                why="Both are in use: the paper pairs neighbours, transformers pairs halves. Weights fit only one of them.",
+                why="Both are in use: the paper pairs neighbours, transformers pairs halves. Weights fit only "
+                "one of them.",
             ),
             Wrong(
                 "turned backwards",
@@ -176,6 +192,17 @@ parts = [
                 "The halves were turned rightly, and put together as a0 b0 a1 b1 …; use cat.",
                 lambda x, positions: torch.stack(right(x, positions).chunk(2, -1), dim=-1).flatten(-2),
             ),
+            Wrong(
+                "first half turned backwards",
+                "The second number is b·cos − a·sin; it is a·sin + b·cos.",
+                lambda x, positions: one_sign(x, positions),
+            ),
+            Wrong(
+                "positions from 1",
+                "Every token is turned by one position too many: token t stands at positions[t].",
+                lambda x, positions: right(x, positions + 1),
+            ),
+            Wrong("added", "Sine and cosine are added to x; rotary turns x.", lambda x, positions: added(x, positions)),
         ],
     ),
     Question(

@@ -39,6 +39,11 @@ def top_p(logits, p):
     return normalised(in_place(*kept_by(logits, p, lambda before, upto: before < p)))
 
 
+def worst_first(logits, p):
+    up, ids = logits.softmax(-1).sort()
+    return in_place(up * (up.cumsum(-1) - up < p), ids)
+
+
 def not_sorted(logits, p):
     probabilities = logits.softmax(-1)
     return normalised(probabilities * (probabilities.cumsum(-1) - probabilities < p))
@@ -79,6 +84,16 @@ parts = [
             ),
             Wrong("no softmax", "These are logits still; the softmax is missing.", lambda logits, t: logits / t),
             Wrong("t unused", "t changes nothing.", lambda logits, t: logits.softmax(-1)),
+            Wrong(
+                "root of the temperature",
+                "The logits are divided by √t; it is t.",
+                lambda logits, t: (logits / t**0.5).softmax(-1),
+            ),
+            Wrong(
+                "powers not divided",
+                "The powers of the probabilities do not sum to 1: divide them by their sum.",
+                lambda logits, t: logits.softmax(-1) ** (1 / t),
+            ),
         ],
     ),
     Function(
@@ -116,6 +131,30 @@ parts = [
                 lambda logits, k: logits.topk(k).values.softmax(-1),
                 why="Whoever draws from these gets a rank and not an id.",
             ),
+            Wrong(
+                "the worst k",
+                "The k lowest scores are kept; the best are.",
+                lambda logits, k: (
+                    -top_k(-logits, k).neg()
+                    if False
+                    else logits.masked_fill(~among_k(-logits, k), -torch.inf).softmax(-1)
+                ),
+            ),
+            Wrong(
+                "the first k",
+                "The first k ids are kept; the k with the best scores are.",
+                lambda logits, k: logits.masked_fill(torch.arange(len(logits)) >= k, -torch.inf).softmax(-1),
+            ),
+            Wrong(
+                "best first",
+                "The probabilities stand best first; each stays at its own place.",
+                lambda logits, k: top_k(logits, k).sort(descending=True).values,
+            ),
+            Wrong(
+                "all k alike",
+                "The k best get the same share; they keep their proportions.",
+                lambda logits, k: among_k(logits, k).float() / k,
+            ),
         ],
     ),
     Function(
@@ -150,6 +189,48 @@ parts = [
                 "each by itself",
                 "Tokens are kept whose own probability is at least p ({1}); the sum must reach it.",
                 lambda logits, p: normalised(logits.softmax(-1) * (logits.softmax(-1) >= p)),
+            ),
+            Wrong(
+                "share of the best",
+                "Kept are the tokens with p times the best probability or more (min-p); top-p adds up.",
+                lambda logits, p: normalised(logits.softmax(-1) * (logits.softmax(-1) >= p * logits.softmax(-1).max())),
+            ),
+            Wrong(
+                "ids the wrong way round",
+                "kept[ids] on the right takes another order; on the left, kept[ids] = …, it puts each at its place.",
+                lambda logits, p: normalised(
+                    kept_by(logits, p, lambda before, upto: before < p)[0][
+                        kept_by(logits, p, lambda before, upto: before < p)[1]
+                    ]
+                ),
+            ),
+            Wrong(
+                "the rest kept",
+                "Kept is what comes after p is reached; the best tokens until then are.",
+                lambda logits, p: normalised(in_place(*kept_by(logits, p, lambda before, upto: before > p))),
+            ),
+            Wrong(
+                "one too many",
+                "One token more is kept than p needs.",
+                lambda logits, p: normalised(
+                    in_place(
+                        *kept_by(logits, p, lambda before, upto: torch.arange(len(before)) < 1 + (before < p).sum())
+                    )
+                ),
+            ),
+            Wrong(
+                "softmax of probabilities",
+                "What is kept goes through another softmax; divide it by its sum.",
+                lambda logits, p: (
+                    in_place(*kept_by(logits, p, lambda before, upto: before < p))
+                    .masked_fill(top_p(logits, p) == 0, -torch.inf)
+                    .softmax(-1)
+                ),
+            ),
+            Wrong(
+                "worst first",
+                "The tokens are added up from the worst on; sort(descending=True).",
+                lambda logits, p: normalised(worst_first(logits, p)),
             ),
         ],
         runs=5,

@@ -17,6 +17,10 @@ def large(random):
     return (torch.cat([torch.tensor([250.0]), between, torch.tensor([100.0])]),)
 
 
+def low(random):
+    return (-900 - 4 * torch.rand(5, generator=random),)
+
+
 def exp_shares(shifted):
     return shifted.exp() / shifted.exp().sum()
 
@@ -91,6 +95,33 @@ parts = [
                 lambda scores: scores.exp(),
                 why="Weights must sum to 1: divide each exponential by the sum of all.",
             ),
+            Wrong(
+                "power of 2",
+                "The exponentials are powers of 2; exp takes powers of e, 2.718….",
+                lambda scores: 2**scores / (2**scores).sum(),
+            ),
+            Wrong(
+                "1 subtracted",
+                "1 is subtracted from each exponential (or expm1 is used).",
+                lambda scores: ((scores - scores.max()).exp() - 1) / ((scores - scores.max()).exp() - 1).sum(),
+            ),
+            Wrong(
+                "divided by the length",
+                "The exponentials are divided by the length of their vector, norm(); divided by their sum they "
+                "add up to 1.",
+                lambda scores: scores.exp() / scores.exp().norm(),
+            ),
+            Wrong(
+                "shifted below, not above",
+                "Above are the exponentials of the scores, below the sum of those that were shifted.",
+                lambda scores: scores.exp() / (scores - scores.max()).exp().sum(),
+                why="The shift cancels only if it is in both.",
+            ),
+            Wrong(
+                "all for the largest",
+                "The largest score gets all; every score gets a share.",
+                lambda scores: (scores == scores.max()).float(),
+            ),
         ],
     ),
     Function(
@@ -112,7 +143,8 @@ parts = [
             ),
             Wrong(
                 "the sum subtracted",
-                "The sum of all scores is subtracted, which is far above the largest: every exp is 0, and 0 / 0 is nan.",
+                "The sum of all scores is subtracted, which is far above the largest: every exp is 0, and 0 / 0 "
+                "is nan.",
                 lambda scores: exp_shares(scores - scores.sum()),
                 why=LARGEST,
             ),
@@ -142,6 +174,20 @@ parts = [
             ),
         ],
         tolerance=1e-3,  # numbers around 1000 have few digits after the point
+    ),
+    Function(
+        "softmax",
+        low,
+        right=lambda scores: scores.softmax(0),
+        wrong=[
+            Wrong(
+                "the largest without its sign subtracted",
+                "All scores are far below 0, and the largest size is subtracted: every exp is 0, and 0 / 0 is nan.",
+                lambda scores: exp_shares(scores - scores.abs().max()),
+                why="Subtract the largest score as it is, -900 and not 900.",
+            ),
+        ],
+        tolerance=1e-3,
     ),
 ]
 

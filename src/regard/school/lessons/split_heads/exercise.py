@@ -2,7 +2,7 @@
 
 import torch
 
-from regard.school.exercises import Function, Wrong
+from regard.school.exercises import Function, Wrong, cat
 
 B, T, H, D = 2, 5, 3, 4
 
@@ -79,6 +79,20 @@ parts = [
                 raises="is invalid for input of size",
                 why="view keeps all numbers: the product of the new sizes is the product of the old ones.",
             ),
+            Wrong(
+                "heads before the texts",
+                "The numbers are cut as (num_heads, B, T, head_dim); the heads are cut from the last axis.",
+                lambda x, num_heads: x.reshape(num_heads, x.shape[0], x.shape[1], -1).transpose(0, 1),
+            ),
         ],
     )
 ]
+
+# Queries of both heads side by side, cut apart; each half meets the keys of its own head.
+picture = cat.Picture(
+    "split_heads",
+    [(torch.cat([cat.queries(0), cat.queries(1)], dim=1)[None], 2)],
+    lambda results: (results[0][0] @ torch.stack([cat.keys(0), cat.keys(1)]).mT / 6**0.5).softmax(-1),
+    "Cut apart by you, the two halves of a query look at two places at once:",
+    cat.WORDS,
+)

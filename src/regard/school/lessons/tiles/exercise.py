@@ -11,6 +11,12 @@ def arguments(random):
     return 2 * q, k, v, 8
 
 
+def low_scores(random):
+    q, k, v, block = arguments(random)
+    q[:, 0], k[:, 0] = -40.0, 10.0
+    return q, k, v, block
+
+
 def long_text(random):
     T, D = 160, 4
     return *torch.randn(3, T, D, generator=random), 16
@@ -26,6 +32,12 @@ def attend(q, k, v, block):
 
 def softmax_of_tiles(q, k, v, block):
     return sum(attend(q, a, b, block) for a, b in zip(k.split(block), v.split(block)))
+
+
+def softmaxed_tiles(q, k, v, block):
+    """Each tile goes through a softmax, and then through exp and the sums as scores do."""
+    tiles = torch.cat([scores_of(q, one).softmax(-1) for one in k.split(block)], dim=1)
+    return tiles.softmax(-1) @ v
 
 
 def last_keys(q, k, v, block):
@@ -168,8 +180,48 @@ parts = [
                 "The last block is shorter: take its size, len(queries), not block.",
                 raises="must match the size of tensor",
             ),
+            Wrong(
+                "no scale",
+                "The scores are not divided by √D.",
+                lambda q, k, v, block: attend(q * q.shape[-1] ** 0.5, k, v, block),
+            ),
+            Wrong(
+                "means of tiles",
+                "Each tile has a softmax of its own, and the results are averaged.",
+                lambda q, k, v, block: softmax_of_tiles(q, k, v, block) / len(k.split(block)),
+            ),
+            Wrong(
+                "keys up to the query's block",
+                "The keys end at the block of the query; nothing is to be hidden here.",
+                lambda q, k, v, block: torch.cat(
+                    [
+                        attend(one, k[: (i + 1) * block], v[: (i + 1) * block], block)
+                        for i, one in enumerate(q.split(block))
+                    ]
+                ),
+            ),
+            Wrong(
+                "softmax before update",
+                "update gets weights; it gets scores, and makes exp of them itself.",
+                softmaxed_tiles,
+            ),
         ],
         tolerance=1e-4,
+    ),
+    Function(
+        "attend_in_tiles",
+        low_scores,
+        attend,
+        wrong=[
+            Wrong(
+                "largest begins at 0",
+                "All scores are far below 0 here, and it gives NaN: largest begins at −∞, so that any score is "
+                "above it.",
+                lambda q, k, v, block: torch.full_like(q, torch.nan),
+            ),
+        ],
+        tolerance=1e-3,
+        runs=1,
     ),
     Judged("attend_in_tiles", long_text, judge_memory, through=peak),
 ]

@@ -151,6 +151,21 @@ def singly(ids, merges):
     return "".join(pieces[one].decode(errors="replace") for one in ids)
 
 
+def of_pieces(ids, merges, grow):
+    pieces = [bytes([one]) for one in range(256)]
+    for left, right in merges:
+        grow(pieces, left, right)
+    return b"".join(pieces[one] for one in ids).decode(errors="replace")
+
+
+def left_only(ids, merges):
+    return of_pieces(ids, merges, lambda pieces, left, right: pieces.append(pieces[left]))
+
+
+def at_front(ids, merges):
+    return of_pieces(ids, merges, lambda pieces, left, right: pieces.insert(0, pieces[left] + pieces[right]))
+
+
 def bytes_only(ids, merges):
     return bytes(one for one in ids if one < 256).decode(errors="replace")
 
@@ -194,6 +209,11 @@ parts = [
                 "max compares the pairs themselves; compare how often they occur: key=counts.get.",
                 lambda ids: max(zip(ids, ids[1:])),
             ),
+            Wrong(
+                "every other neighbour",
+                "Tokens with one between them are paired; neighbours are, ids[1:].",
+                lambda ids: Counter(zip(ids, ids[2:])).most_common(1)[0][0],
+            ),
         ],
     ),
     Function(
@@ -211,6 +231,12 @@ parts = [
                 "largest of a tie",
                 "Two pairs occur as often; wanted is the one that comes first in the text.",
                 lambda ids: max(Counter(zip(ids, ids[1:])).items(), key=lambda one: (one[1], one[0]))[0],
+            ),
+            Wrong(
+                "smallest of a tie",
+                "Of several, the one with the smallest numbers is returned; it is the one that comes first in "
+                "the text.",
+                lambda ids: min((c := Counter(zip(ids, ids[1:]))), key=lambda one: (-c[one], one)),
             ),
         ],
         runs=10,
@@ -306,6 +332,16 @@ parts = [
                 "a piece of numbers",
                 "A piece is bytes: that of the left token and that of the right one, joined by +.",
                 raises="a bytes-like object is required",
+            ),
+            Wrong(
+                "left half only",
+                "A token is only what its left half is; it is left and right.",
+                lambda ids, merges: left_only(ids, merges),
+            ),
+            Wrong(
+                "new pieces first",
+                "New pieces are put at the front of the list, so that all others move: append.",
+                lambda ids, merges: at_front(ids, merges),
             ),
         ],
     ),

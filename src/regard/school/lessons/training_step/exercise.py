@@ -57,12 +57,16 @@ def kinds(training_step, table, matrix, texts):
         step = zero_grad
 
     model = nn.Sequential(nn.Embedding(*table.shape), nn.Linear(*matrix.shape))
-    return type(training_step(model, Nothing(), texts[0])).__name__
+    kind = type(training_step(model, Nothing(), texts[0])).__name__
+    return kind if model.training else "eval"
 
 
 def judge_number(kind, *arguments):
     if kind in ("float", "int"):
         return None
+    if kind == "eval":
+        says = "The model is in evaluation mode after the step: model.eval() switches dropout off."
+        return Fault("switched to eval", says, "Training needs it; whoever calls the step decides.")
     return Fault(
         "a tensor",
         f"It returns a {kind}; return a number: loss.item().",
@@ -75,6 +79,8 @@ def make(order="zbs", shift=1, sign=1, reduce="mean", loss_of=None, report="befo
         def loss_now():
             logits = model(ids[:, :-1] if shift else ids)
             targets = (ids[:, 1:] if shift == 1 else ids[:, :-1]) if shift else ids
+            logits = model(ids[:, 1:]) if shift == 3 else logits
+            logits = logits.softmax(-1) if loss_of == "probabilities" else logits
             logits = logits[:, -1:] if tail else logits
             targets = targets[:, -1:] if tail else targets
             return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction=reduce)
@@ -141,7 +147,11 @@ parts = [
                 make(report="after"),
                 why="It costs a second forward pass.",
             ),
-            Wrong("two steps", "Two steps are taken along one gradient.", make("zbss")),
+            Wrong(
+                "step twice as long",
+                "The step is twice as long as it should be: two steps, or two calls of backward, for one loss.",
+                make("zbss"),
+            ),
             Wrong(
                 "shapes do not fit",
                 "Logits and targets are not equally many: both come from ids with one column less.",
@@ -161,6 +171,16 @@ parts = [
                 "backward of many numbers",
                 "backward needs one number: the mean of the losses.",
                 raises="grad can be implicitly created only",
+            ),
+            Wrong(
+                "probabilities",
+                "The logits went through a softmax; cross_entropy does its own.",
+                make(loss_of="probabilities"),
+            ),
+            Wrong(
+                "first column lost, too",
+                "The model reads ids without their first column and predicts those without their last: backwards.",
+                make(shift=3),
             ),
         ],
         tolerance=1e-4,

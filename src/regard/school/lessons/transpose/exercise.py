@@ -93,6 +93,26 @@ parts = [
                 "The result is the shape in reverse order; a stride is the product of the sizes after it.",
                 lambda shape: tuple(shape)[::-1],
             ),
+            Wrong(
+                "added instead of multiplied",
+                "The step grows by the size; it is multiplied by it.",
+                lambda shape: tuple(1 + sum(shape[i + 1 :]) for i in range(len(shape))),
+            ),
+            Wrong(
+                "step never grows",
+                "Every stride is 1: the step is not multiplied by the size.",
+                lambda shape: (1,) * len(shape),
+            ),
+            Wrong(
+                "from the wrong end",
+                "The last axis has stride 1, the first the largest; these were multiplied from the other end.",
+                lambda shape: tuple(reversed(right_strides(tuple(reversed(shape))))),
+            ),
+            Wrong(
+                "size of the next axis only",
+                "Each stride is the size of the next axis alone; it is the product of all sizes after it.",
+                lambda shape: (*shape[1:], 1),
+            ),
         ],
     ),
     Function(
@@ -114,6 +134,31 @@ parts = [
                 "counted from 1",
                 "The offset is one too high: the first number has offset 0.",
                 lambda index, strides: 1 + sum(i * s for i, s in zip(index, strides, strict=True)),
+            ),
+            Wrong(
+                "added instead of multiplied",
+                "Index and stride are added; each index is multiplied by its stride.",
+                lambda index, strides: sum(index) + sum(strides),
+            ),
+            Wrong(
+                "sums multiplied",
+                "The indices are added up, the strides too, and then multiplied; each index belongs to its own stride.",
+                lambda index, strides: sum(index) * sum(strides),
+            ),
+            Wrong(
+                "strides reversed",
+                "The strides are read from the other end; index i belongs to stride i.",
+                lambda index, strides: sum(i * s for i, s in zip(index, reversed(strides))),
+            ),
+            Wrong(
+                "last axis only",
+                "Only the last axis counts; all of them do.",
+                lambda index, strides: index[-1] * strides[-1],
+            ),
+            Wrong(
+                "indices counted from 1",
+                "Indices are counted from 0: t[0, 0] is at offset 0.",
+                lambda index, strides: sum((i + 1) * s for i, s in zip(index, strides)),
             ),
         ],
     ),
@@ -195,7 +240,8 @@ parts = [
         wrong=[
             Wrong(
                 "gaps count as contiguous",
-                "Shape {0} with strides {1} counts as contiguous: the axes are in order, but numbers between are skipped.",
+                "Shape {0} with strides {1} counts as contiguous: the axes are in order, but numbers between are "
+                "skipped.",
                 lambda shape, strides: True,
                 why="It is a part of a larger tensor, as t[:, :2] is. Compare with the strides of a new tensor.",
             )

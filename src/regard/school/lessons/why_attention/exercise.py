@@ -51,6 +51,31 @@ wrong = [
         make_run(lambda out, x: gradient(out[-1, 0], x).norm(dim=-1)),
     ),
     Wrong(
+        "one number of every output",
+        "The gradient is that of the last number of every output, out[:, -1]; the last output is out[-1].",
+        make_run(lambda out, x: gradient(out[:, -1].sum(), x).norm(dim=-1)),
+    ),
+    Wrong(
+        "squares of the output",
+        "The numbers of the last output are squared before they are added up.",
+        make_run(lambda out, x: gradient(out[-1].square().sum(), x).norm(dim=-1)),
+    ),
+    Wrong(
+        "square of the length",
+        "The squares of a gradient's numbers are added up; its length is the root of that.",
+        make_run(lambda out, x: gradient(out[-1].sum(), x).square().sum(-1)),
+    ),
+    Wrong(
+        "last number of the last output",
+        "The gradient is that of one number of the last output, the last; add up all of them.",
+        make_run(lambda out, x: gradient(out[-1, -1], x).norm(dim=-1)),
+    ),
+    Wrong(
+        "length of the words",
+        "These are the lengths of the words themselves, x.norm; what is asked for is in x.grad.",
+        make_run(lambda out, x: x.norm(dim=-1)),
+    ),
+    Wrong(
         "mean instead of sum",
         "The last output is averaged, not added up: everything is 32 times smaller.",
         make_run(lambda out, x: gradient(out[-1].mean(), x).norm(dim=-1)),

@@ -32,15 +32,17 @@ def judge(result, head_dim):
         )
     if near(2 * head_dim):
         return Fault(
-            "queries with themselves",
-            f"{at} {value:.1f}: twice as large as it should be, as if every query met itself.",
-            "The keys are random numbers of their own. A vector times itself only has positive products.",
+            "twice as large",
+            f"{at} {value:.1f}: twice as large as it should be, as for queries that meet themselves, or for sums "
+            f"q + k.",
+            "The keys are random numbers of their own, and a score is a sum of products.",
         )
     if near(1 / head_dim):
         return Fault(
             "averaged, not added up",
             f"{at} {value:.3f}, about 1/{head_dim}: the products of a pair are averaged, not added up.",
-            "A score is the sum of head_dim products. Their mean is head_dim times smaller, its variance head_dim² times.",
+            "A score is the sum of head_dim products. Their mean is head_dim times smaller, its variance "
+            "head_dim² times.",
         )
     if near(head_dim / 3):
         return Fault(
@@ -62,7 +64,8 @@ def judge(result, head_dim):
         )
     if abs(value) < 0.1 * head_dim**0.5:
         shown = f"{value:.2f}".replace("-", "−")
-        return Fault("mean", f"{at} {shown}: this is the mean of the scores, around 0; use var().")
+        says = f"{at} {shown}, around 0: so is the mean of the scores, and the variance of weights after a softmax."
+        return Fault("around 0", f"{says} Use var(), of the raw scores.")
     return Fault(
         "something else",
         f"{at} {value:.2f}. Is there one score for each of 2000 pairs, and are they sums of products?",
@@ -79,9 +82,11 @@ def _wrong_again(value, head_dim):
     if value > 10 * head_dim or abs(value - 2 * head_dim) < 0.3 * head_dim > 4:
         return judge(value, head_dim)
     return Fault(
-        "one key for all",
-        f"At head_dim = 1024 the result is right; at head_dim = {head_dim} it was {value:.2f} this time, and is another "
-        "in every run, as if one key served all 2000 queries, or one query all keys.",
+        "measured on too little",
+        f"At head_dim = 1024 the result is right; at head_dim = {head_dim} it was {value:.2f} this time, and is "
+        f"another "
+        "in every run, as if one key served all 2000 queries, one query all keys, or as if only a few pairs were "
+        "taken.",
         "2000 scores with one key have the variance of that key's own numbers: chance. Draw 2000 keys.",
     )
 
@@ -89,7 +94,7 @@ def _wrong_again(value, head_dim):
 def judge_first(result, head_dim):
     """At 1024, the sums of 2000 products are as large as those of a vector with itself: 64 tells them apart."""
     fault = judge(result, head_dim)
-    return None if fault is not None and fault.name == "queries with themselves" else fault
+    return None if fault is not None and fault.name == "twice as large" else fault
 
 
 def at_width(head_dim):

@@ -11,7 +11,7 @@ V, E, H, DEPTH, CONTEXT = 13, 6, 2, 3, 7
 
 
 def some_ids(random):
-    return (torch.randint(V, (2, CONTEXT - 1), generator=random),)
+    return (torch.randint(V, (2, CONTEXT), generator=random),)
 
 
 def one_block(Block):
@@ -58,7 +58,13 @@ def run(GPT, ids):
     facts = {"registered": sum(1 for name, _ in model.named_parameters() if "blocks" in name) > 0}
     facts["blocks"] = len(blocks) if hasattr(blocks, "__len__") else -1
     facts["different"] = len({id(one) for one in blocks}) if facts["blocks"] > 0 else 0
+    called = []
+    if facts["blocks"] == depth and facts["different"] == depth and all(hasattr(one, "attention") for one in blocks):
+        facts["heads"] = [getattr(one.attention, "num_heads", H) for one in blocks]
+        for i, one in enumerate(blocks):
+            one.attention.register_forward_hook(lambda *_, i=i: called.append(i))
     logits = model(ids)
+    facts["order_of_blocks"] = called[:depth]
     facts["kind"] = type(logits).__name__
     if not isinstance(logits, torch.Tensor):
         return facts
@@ -92,6 +98,12 @@ def judge_model(seen, ids):
     if seen["different"] < DEPTH:
         why = "[block] * 3 is one block three times: the same weights at every depth."
         return Fault("one block for all", f"The {DEPTH} blocks are one and the same; make one for each.", why)
+    if set(seen.get("heads", [H])) != {H}:
+        return Fault(
+            "other heads", f"GPT(…, heads={H}, …) has blocks of {seen['heads'][0]} heads. Which argument is which?"
+        )
+    if seen["order_of_blocks"] == [2, 1, 0]:
+        return Fault("blocks reversed", "The last block runs first; they run in the order of the list.")
     if seen["kind"] != "Tensor":
         return Fault(
             "no logits", f"forward returns a {seen['kind']}; return the logits, a tensor of shape {tuple(wanted)}."
