@@ -1,6 +1,7 @@
 """Importing this registers every drawing function of regard.support.drawing."""
 
 from regard.show import figures as figures
+from regard.show.page import atlas_page as atlas_page
 from regard.show.page import write as write
 from regard.show.terminal import atlases as atlases
 from regard.show.terminal import effects as effects

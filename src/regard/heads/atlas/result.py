@@ -21,6 +21,8 @@ from regard.heads.report.listings import Comparison, HeadSummary, ShownAsTable, 
 from regard.heads.report.report import rank_of
 from regard.heads.report.roles import ROLES, Role
 from regard.heads.report.views import place
+from regard.support.drawing import as_page
+from regard.support.files import atomically
 from regard.support.printable import printable_errors
 
 NOT_PROBED = "the heads were not probed; measure with atlas(model, texts, probe=True)"
@@ -114,6 +116,12 @@ class Atlas(ShownAsTable):
         """Write everything to one safetensors file, completely or not at all; regard.load_atlas reads it."""
         about = {name: getattr(self, name) for name in ("model", "weights", "texts", "tokens", "extra")}
         write_layers(path, self.layers, about)
+
+    def to_html(self, path: str | Path, title: str = "") -> None:
+        """Write the atlas as a page: one HTML file with every head, which opens offline."""
+        page = as_page(self, title)
+        with atomically(path) as temporary:
+            temporary.write_text(page, encoding="utf-8")
 
 
 @printable_errors()
