@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from regard.commands.shared import options
+from regard.commands.shared.atlas_changes import show_changes
 from regard.commands.shared.files import PAGES, check_output
 from regard.commands.shared.options import HUB, TINY, argument, option, read_heads, refuse
 from regard.commands.terminal.progress import progress_bar, said_after_a_second
@@ -41,6 +42,9 @@ def atlas(
         str,
         argument(f"{HUB}, tiny in the package; or the .safetensors file of an atlas, to show it.", metavar="MODEL"),
     ] = TINY,
+    other: Annotated[
+        str | None, argument("Another atlas, to compare the first with. [default: none]", metavar="ATLAS")
+    ] = None,
     data: Annotated[
         list[str] | None,
         option("Text, .jsonl or token files, or a directory of them; may be repeated. [default: none]"),
@@ -73,18 +77,22 @@ def atlas(
 ) -> Any:
     """Measure what every head of a model does over a corpus.
 
-    Interrupt it at any time: the same command resumes. `regard atlas atlas.safetensors` shows a finished one.
+    Interrupt it at any time: the same command resumes. `regard atlas atlas.safetensors` shows a finished one, and
+    `regard atlas A.safetensors B.safetensors` what two say differently.
     """
     chosen = read_heads("--head", head) or []
     if as_json and (chosen or every):
         raise ValueError("--json prints all numbers of all heads, so --head and --all have no effect; leave them out")
     check_output(output, _KINDS, "an atlas is a safetensors file, and its page an HTML file", is_drawn=False)
     saved = _saved_file(model, bool(data))
+    given = {"--data": data, "--tokens": tokens, "--length": length, "--batch": batch, "--probe": probe}
+    given |= {"--effect": effect, "--fresh": fresh}
+    if other is not None:
+        refuse(given | {"-o": output, "--head": head}, "two atlases are compared", "leave them out")
+        return show_changes(_measured(model), _measured(other), every, as_json)
     if saved is not None:
-        given = {"--data": data, "--tokens": tokens, "--length": length, "--batch": batch, "--probe": probe}
-        given["--effect"] = effect
         what = "this is the atlas in the package" if model == TINY else f"{model} is an atlas that was measured"
-        refuse(given | {"--fresh": fresh}, what, "leave them out, or name a corpus: --data FILE")
+        refuse(given, what, "leave them out, or name a corpus: --data FILE")
         result, path = _load(saved), model
         _write_page(result, output, saved)
     else:
@@ -104,6 +112,15 @@ def _saved_file(model: str, has_data: bool) -> Path | None:
 
         return PACKAGED / "atlas.safetensors"
     return Path(model) if model.endswith(_SAVED) else None
+
+
+def _measured(name: str) -> Path:
+    """The file of an atlas that is compared."""
+    path = _saved_file(name, False)
+    if path is None:
+        command = shlex.join(["regard", "atlas", name, "--data", "FILE", "-o", f"{Path(name).name}.safetensors"])
+        raise ValueError(f"{name} is no atlas, which is a .safetensors file; measure it first: {command}")
+    return path
 
 
 def _load(path: Path) -> Atlas:

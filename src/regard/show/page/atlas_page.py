@@ -47,7 +47,7 @@ def atlas_page(atlas: Atlas, title: str = "") -> str:
 
 def describe_atlas(atlas: Atlas, name: str) -> dict[str, Any]:
     """The document: all heads, with the role, the jobs and the means of each."""
-    layers = [
+    layers: list[dict[str, Any]] = [
         {"name": layer.name, "marks": list(layer.marks), "heads": [_summary(one) for one in heads]}
         for layer, heads in zip(atlas.layers, atlas, strict=True)
     ]

@@ -9,7 +9,8 @@ import { PromiseCache } from "../data/promise-cache.js";
  * @typedef {{name: string, short: string, about: string, glyph: string, light: string, dark: string,
  *   clear: boolean}} RoleInfo clear: does a head of this role do one thing?
  * @typedef {{role: string, evidence: string, clear: boolean, means: Record<string, number>,
- *   jobs: Record<string, number>, texts: Record<string, number>, noise: number | null, probe: Record<string, number>}} HeadSummary
+ *   jobs: Record<string, number>, texts: Record<string, number>, noise: number | null,
+ *   probe: Record<string, number>}} HeadSummary
  * @typedef {{format: string, model: string, texts: number, tokens: number, statistics: Measure[], beside: Measure[],
  *   roles: RoleInfo[], layers: {name: string, marks: string[], heads: HeadSummary[]}[], order: [number, number][]}}
  *   AtlasDocument

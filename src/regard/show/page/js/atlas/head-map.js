@@ -163,7 +163,8 @@ export class HeadMap {
 
   /**
    * A number of a head, as a bar.
-   * @param {CanvasRenderingContext2D} context @param {Cell} cell @param {number} share @param {number | undefined} value
+   * @param {CanvasRenderingContext2D} context @param {Cell} cell @param {number} share
+   * @param {number | undefined} value
    * @param {typeof SHADES.light} inks @param {Theme} theme
    */
   #drawNumber(context, { x, y }, share, value, inks, theme) {
