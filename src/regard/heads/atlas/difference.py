@@ -2,10 +2,10 @@
 
 The noise of a mean is how much it differs between texts: the standard error of the mean over texts, of both atlases
 together. A change counts as far as it exceeds MANY of these, on the scale of its statistic, so that of hundreds of
-heads and statistics none is named by chance. Texts cut from one book are alike, and noise is larger than it looks there.
+heads and statistics none is named by chance. Texts cut from one book are alike: over other books noise is larger.
 
-Heads are compared with the one in the same place, unless another has a much more similar profile, and that no other head
-of the first model: a model may have been trained again, or its heads reordered.
+A head is compared with the one in its place, unless others have far more similar profiles: a model may have been
+trained again, or its heads reordered.
 """
 
 from __future__ import annotations
