@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from regard.commands.shared import options
+from regard.commands.shared.atlas_card import as_plain, card
 from regard.commands.shared.atlas_changes import show_changes
+from regard.commands.shared.atlas_runs import is_run, show_run
 from regard.commands.shared.files import PAGES, check_output
 from regard.commands.shared.options import HUB, TINY, argument, option, read_heads, refuse
 from regard.commands.terminal.progress import progress_bar, said_after_a_second
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
 SAVE_EVERY = 30.0  # seconds between two states of an unfinished atlas
 _SAVED, _KINDS = ".safetensors", (".safetensors", *PAGES)
 _FEW = 12  # heads in the table
-_SHOWN = 4  # examples of each kind
 _LENGTH = 512  # tokens of a row, unless the model reads fewer
 _TOKENS_AT_ONCE = {"cpu": 4096, "cuda": 32_768}  # of a batch
 _UNITS = {"k": 1000, "m": 1_000_000, "g": 1_000_000_000}
@@ -40,7 +41,9 @@ _UNITS = {"k": 1000, "m": 1_000_000, "g": 1_000_000_000}
 def atlas(
     model: Annotated[
         str,
-        argument(f"{HUB}, tiny in the package; or the .safetensors file of an atlas, to show it.", metavar="MODEL"),
+        argument(
+            f"{HUB}, tiny in the package; or what to show: an atlas, FILE.safetensors, or a run.", metavar="MODEL"
+        ),
     ] = TINY,
     other: Annotated[
         str | None, argument("Another atlas, to compare the first with. [default: none]", metavar="ATLAS")
@@ -90,6 +93,9 @@ def atlas(
     if other is not None:
         refuse(given | {"-o": output, "--head": head}, "two atlases are compared", "leave them out")
         return show_changes(_measured(model), _measured(other), every, as_json)
+    if saved is None and not data and is_run(model):
+        refuse(given | {"-o": output, "--head": head, "--json": as_json}, f"{model} is a run", "leave them out")
+        return show_run(model, every)
     if saved is not None:
         what = "this is the atlas in the package" if model == TINY else f"{model} is an atlas that was measured"
         refuse(given, what, "leave them out, or name a corpus: --data FILE")
@@ -371,29 +377,3 @@ def _show(result: Atlas, path: str, shown: Shown, written: str | None) -> None:
     if written is not None:
         said = f"\n  Wrote {written}" if written.endswith(PAGES) else f"\n  Saved: regard.load_atlas({written!r})"
         print(said, file=sys.stderr if shown.as_json else sys.stdout)
-
-
-def card(result: Atlas, layer: int, head: int) -> str:
-    """A head with its jobs, its quantiles and examples."""
-    one = result[layer, head]
-    shares = [f"{one.quantile('largest', share / 10):.2f}" for share in range(1, 10)]
-    lines = [repr(one)]
-    if one.atlas.layers[layer].probed is not None:
-        lines += [f"  probe: {', '.join(f'{name} {score:.2f}' for name, score in one.probe.items())}"]
-    if one.atlas.layers[layer].costs is not None:
-        lines += [f"  without it, the loss per token grows by {one.effect[0]:.3f} ± {one.effect[1]:.3f}"]
-    lines += [f"  largest weight of a row, deciles: {' '.join(shares)}"]
-    for title, which in (("strongest", "strongest"), ("any row", "uniform"), ("weakest tenth", 0)):
-        examples = one.examples(which)[:_SHOWN]
-        lines += [f"  {title}:" * bool(examples), *(f"    {each.strength:.2f}  {each}" for each in examples)]
-    return "\n".join(filter(None, lines))
-
-
-def as_plain(result: Atlas) -> dict[str, Any]:
-    """All means and shares, ready for JSON."""
-    heads = []
-    for one in result.heads():
-        means = {name: None if mean != mean else mean for name, mean in one.summary.items()}
-        plain = {"head": f"{one.layer}.{one.head}", "role": one.role.name, "jobs": one.jobs, "texts": one.text_jobs}
-        heads.append(plain | {"means": means})
-    return {"model": result.model, "texts": result.texts, "tokens": result.tokens, "heads": heads}

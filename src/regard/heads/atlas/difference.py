@@ -18,14 +18,12 @@ from typing import NamedTuple
 import numpy as np
 
 from regard.heads.atlas.examples import GROUPS, ExampleRow
-from regard.heads.atlas.result import Atlas, AtlasHead
-from regard.heads.atlas.sums import COUNT, SQUARES, SUM
+from regard.heads.atlas.result import LEAST_TEXTS, Atlas, AtlasHead
 from regard.heads.measure.registry import AVERAGED, BY_NAME
 from regard.heads.report.listings import Listing
 from regard.heads.report.roles import ROLES
 
 MANY = 4.0  # standard errors that a change must exceed
-LEAST_TEXTS = 8  # from which a standard error can be computed
 STAYS = 0.25  # the distance of two profiles in the same place counts this much: a partner must be far more alike
 
 
@@ -161,7 +159,7 @@ def _change(before: AtlasHead, after: AtlasHead) -> HeadChange:
     """Their largest change beyond noise; where there is none, the largest in standard errors."""
     found = [HeadChange(before, after, "", (math.nan, math.nan), math.nan, 0.0)]
     for name in AVERAGED:
-        (one, error), (two, other_error) = (_over_texts(head, name) for head in (before, after))
+        (one, error), (two, other_error) = (head.over_texts(name) for head in (before, after))
         noise = math.hypot(error, other_error)
         if not math.isnan(noise):
             keys = max(head.atlas.portraits()[head.layer, head.head].keys for head in (before, after))
@@ -175,17 +173,6 @@ def _errors(change: HeadChange) -> float:
     """The change in standard errors; −1 where there is none."""
     one, two = change.values
     return abs(two - one) / change.noise if change.noise > 0 else -1.0
-
-
-def _over_texts(head: AtlasHead, name: str) -> tuple[float, float]:
-    """The mean of the means of single texts, and its standard error; NaN where few texts have one."""
-    moments = head.atlas.layers[head.layer].sums.texts[head.head, AVERAGED.index(name)]
-    count = float(moments[COUNT])
-    if count < LEAST_TEXTS:
-        return math.nan, math.nan
-    mean = float(moments[SUM]) / count
-    spread = max(0.0, float(moments[SQUARES]) / count - mean * mean)
-    return mean, math.sqrt(spread / (count - 1))
 
 
 def _rows(head: AtlasHead) -> dict[tuple[int, int], ExampleRow]:
