@@ -116,7 +116,7 @@ def damaged_safetensors(rng, raw):
     """A safetensors file whose header, or the report in its metadata, has other values; or other bytes."""
     length = struct.unpack("<Q", raw[:8])[0]
     header, data = json.loads(raw[8 : 8 + length]), raw[8 + length :]
-    reports = [name for name in ("report",) if name in header.get("__metadata__", {})]
+    reports = [name for name in ("report", "regard.atlas") if name in header.get("__metadata__", {})]
     kind = rng.randrange(10)
     if kind == 0:
         return damaged_bytes(rng, raw)

@@ -29,10 +29,11 @@ import torch
 
 from file_mutations import TEXT, Corpus
 from regard import GPT, load_atlas, load_effects, load_seen
-from regard.commands.atlas import card
+from regard.commands.shared.atlas_card import card
 from regard.gpt.tokenizer.tokenizer import Tokenizer
 from regard.heads.measure.registry import ROWS
 from regard.show.terminal.heat_map import head_picture
+from regard.support.drawing import as_page
 from regard.support.printable import MOST_CHARACTERS, printable
 
 SECONDS, SPARE = 2.0, 50 << 20
@@ -62,6 +63,7 @@ def use(kind, path):
                 read_heads(loaded)
             if kind == "atlas":
                 print(*(card(loaded, one.layer, one.head) for one in loaded.heads()), (loaded + loaded).table(all=True))
+                as_page(loaded) if loaded.tokens else None
 
 
 NAMES = ("role", "received", "received_mean", "histogram", *ROWS)

@@ -18,8 +18,9 @@ from heads.atlas.corpora import kept
 from regard import cli
 from regard.commands import atlas as command
 from regard.commands.atlas import read_count
+from regard.gpt.checkpoint.model_directory import PACKAGED
 from regard.heads.atlas.cells import CLASSES
-from regard.heads.atlas.collect import AtlasBuilder
+from regard.heads.atlas.collect import AtlasBuilder, weights_fingerprint
 
 TEXT = "Alice saw the cat, and the cat saw Alice. " * 40
 SMALL = ("--length", "32", "--batch", "2")
@@ -75,6 +76,29 @@ def test_a_saved_atlas_is_shown_again_with_a_head_and_its_examples(corpus, tmp_p
     plain = json.loads(run(path, "--json"))
     assert len(plain["heads"]) == 48
     assert (plain["tokens"], set(plain["heads"][0])) == (130, {"head", "role", "jobs", "texts", "means"})
+
+
+def test_the_atlas_in_the_package_is_of_its_model_and_is_shown_when_nothing_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    packaged = regard.load_atlas(PACKAGED / "atlas.safetensors")
+    assert packaged.weights == weights_fingerprint(regard.GPT.from_pretrained("tiny"))
+    assert (packaged.model, packaged.tokens > 40_000) == ("tiny", True)
+    assert (PACKAGED / "atlas.safetensors").stat().st_size < 3 << 20
+    table = run()
+    assert table.startswith("\n  tiny · 6 layers · 48 heads · ")
+    assert "\n  One head, with examples: regard atlas --head 0.2\n" in table
+    assert os.listdir(tmp_path) == []
+    assert run("--head", "4.3").startswith("4.3  blocks.4.attention[3]\n")
+
+
+def test_the_page_of_an_atlas_is_the_same_when_measured_and_when_saved_before(corpus, tmp_path):
+    arguments = ("--data", corpus, *SMALL, "--tokens", "64")
+    run(*arguments, "-o", tmp_path / "atlas.safetensors")
+    assert run(*arguments, "-o", tmp_path / "one.html").endswith(f"\n  Wrote {tmp_path}/one.html\n")
+    run(tmp_path / "atlas.safetensors", "-o", tmp_path / "two.html")
+    assert filecmp.cmp(tmp_path / "one.html", tmp_path / "two.html", shallow=False)
+    assert (tmp_path / "one.html").read_text().startswith("<!doctype html>")
+    assert sorted(os.listdir(tmp_path)) == ["atlas.safetensors", "corpus.txt", "one.html", "two.html"]
 
 
 def broken_after(monkeypatch, batches, error):
@@ -179,10 +203,16 @@ def test_a_full_disk_is_said_and_the_last_state_is_kept(corpus, tmp_path, monkey
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "there is nothing to read; name a corpus: regard atlas tiny --data FILE"),
+        (["gpt2"], "there is nothing to read; name a corpus: regard atlas gpt2 --data FILE"),
+        (["--tokens", "1M", "--probe"], "--tokens and --probe cannot be used here: this is the atlas in the package"),
+        (["-o", "a.safetensors"], "-o a.safetensors: the atlas is in .*; to write its page: -o atlas.html"),
+        (["-o", "missing/a.html"], "-o missing/a.html: there is no directory missing; make it first"),
         (["--data", "no.txt"], "data file no.txt is not there; check the path"),
         (["--data", "x", "--tokens", "many"], "--tokens many must be a number above 1, such as 5000, 200k or 1M"),
-        (["--data", "x", "-o", "a.html"], "-o a.html: an atlas is a safetensors file; try -o a.safetensors"),
+        (
+            ["--data", "x", "-o", "a.pdf"],
+            "-o a.pdf: an atlas is a safetensors file, and its page an HTML file; try -o a.safetensors",
+        ),
         (["--json", "--all"], "--json prints all numbers of all heads, so --head and --all have no effect"),
         (["a.safetensors", "--data", "x"], "--data cannot be used here: a.safetensors is an atlas that was measured"),
         (["a.safetensors"], r"a.safetensors is not a file; atlas.save\('a.safetensors'\) writes one"),

@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from regard.commands.shared import options
-from regard.commands.shared.files import check_output
+from regard.commands.shared.atlas_card import as_plain, card
+from regard.commands.shared.atlas_changes import show_changes
+from regard.commands.shared.atlas_runs import is_run, show_run
+from regard.commands.shared.files import PAGES, check_output
 from regard.commands.shared.options import HUB, TINY, argument, option, read_heads, refuse
 from regard.commands.terminal.progress import progress_bar, said_after_a_second
 from regard.show.terminal.table import terminal_width
@@ -28,9 +31,8 @@ if TYPE_CHECKING:
     from regard.heads.atlas.result import Atlas
 
 SAVE_EVERY = 30.0  # seconds between two states of an unfinished atlas
-_FILES = (".safetensors",)
+_SAVED, _KINDS = ".safetensors", (".safetensors", *PAGES)
 _FEW = 12  # heads in the table
-_SHOWN = 4  # examples of each kind
 _LENGTH = 512  # tokens of a row, unless the model reads fewer
 _TOKENS_AT_ONCE = {"cpu": 4096, "cuda": 32_768}  # of a batch
 _UNITS = {"k": 1000, "m": 1_000_000, "g": 1_000_000_000}
@@ -39,13 +41,25 @@ _UNITS = {"k": 1000, "m": 1_000_000, "g": 1_000_000_000}
 def atlas(
     model: Annotated[
         str,
-        argument(f"{HUB}, tiny in the package; or the .safetensors file of an atlas, to show it.", metavar="MODEL"),
+        argument(
+            f"{HUB}, tiny in the package; or what to show: an atlas, FILE.safetensors, or a run.", metavar="MODEL"
+        ),
     ] = TINY,
+    other: Annotated[
+        str | None, argument("Another atlas, to compare the first with. [default: none]", metavar="ATLAS")
+    ] = None,
     data: Annotated[
         list[str] | None,
         option("Text, .jsonl or token files, or a directory of them; may be repeated. [default: none]"),
     ] = None,
-    output: Annotated[str, option("The file of the atlas, FILE.safetensors.", "--output", "-o")] = "atlas.safetensors",
+    output: Annotated[
+        str | None,
+        option(
+            "Write the atlas to FILE.safetensors, or its page to FILE.html. [default: atlas.safetensors, if measured]",
+            "--output",
+            "-o",
+        ),
+    ] = None,
     tokens: Annotated[str | None, option("Read at most so many tokens: 5000, 200k, 1M. [default: all]")] = None,
     length: Annotated[
         int | None, option(f"Tokens of one text. [default: {_LENGTH}, or as many as the model reads]")
@@ -66,26 +80,68 @@ def atlas(
 ) -> Any:
     """Measure what every head of a model does over a corpus.
 
-    Interrupt it at any time: the same command resumes. `regard atlas atlas.safetensors` shows a finished one.
+    Interrupt it at any time: the same command resumes. `regard atlas atlas.safetensors` shows a finished one, and
+    `regard atlas A.safetensors B.safetensors` what two say differently.
     """
     chosen = read_heads("--head", head) or []
     if as_json and (chosen or every):
         raise ValueError("--json prints all numbers of all heads, so --head and --all have no effect; leave them out")
-    if model.endswith(_FILES[0]):
-        given = {"--data": data, "--tokens": tokens, "--length": length, "--batch": batch, "--probe": probe}
-        given["--effect"] = effect
-        refuse(given | {"--fresh": fresh}, f"{model} is an atlas that was measured", "leave them out")
-        from regard.heads.atlas.result import load_atlas
-
-        result, path = load_atlas(model), model
+    check_output(output, _KINDS, "an atlas is a safetensors file, and its page an HTML file", is_drawn=False)
+    saved = _saved_file(model, bool(data))
+    given = {"--data": data, "--tokens": tokens, "--length": length, "--batch": batch, "--probe": probe}
+    given |= {"--effect": effect, "--fresh": fresh}
+    if other is not None:
+        refuse(given | {"-o": output, "--head": head}, "two atlases are compared", "leave them out")
+        return show_changes(_measured(model), _measured(other), every, as_json)
+    if saved is None and not data and is_run(model):
+        refuse(given | {"-o": output, "--head": head, "--json": as_json}, f"{model} is a run", "leave them out")
+        return show_run(model, every)
+    if saved is not None:
+        what = "this is the atlas in the package" if model == TINY else f"{model} is an atlas that was measured"
+        refuse(given, what, "leave them out, or name a corpus: --data FILE")
+        result, path = _load(saved), model
+        _write_page(result, output, saved)
     else:
         if not data:
             raise ValueError(f"there is nothing to read; name a corpus: regard atlas {shlex.quote(model)} --data FILE")
-        check_output(output, _FILES, "an atlas is a safetensors file")
+        path = output = output or "atlas.safetensors"
         wanted = Wanted(data, read_count(tokens), length, batch, probe, effect, fresh)
-        result, path = _measure(model, wanted, Path(output), device), output
-    _show(result, path, chosen, every, as_json, is_new=path != model)
+        result = _measure(model, wanted, Path(path), device)
+    _show(result, path, Shown(chosen, every, as_json), output)
     return result
+
+
+def _saved_file(model: str, has_data: bool) -> Path | None:
+    """The file of an atlas that is to be shown: that in the package where nothing else is named; else None."""
+    if model == TINY and not has_data:
+        from regard.gpt.checkpoint.model_directory import PACKAGED
+
+        return PACKAGED / "atlas.safetensors"
+    return Path(model) if model.endswith(_SAVED) else None
+
+
+def _measured(name: str) -> Path:
+    """The file of an atlas that is compared."""
+    path = _saved_file(name, False)
+    if path is None:
+        command = shlex.join(["regard", "atlas", name, "--data", "FILE", "-o", f"{Path(name).name}.safetensors"])
+        raise ValueError(f"{name} is no atlas, which is a .safetensors file; measure it first: {command}")
+    return path
+
+
+def _load(path: Path) -> Atlas:
+    from regard.heads.atlas.result import load_atlas
+
+    return load_atlas(path)
+
+
+def _write_page(result: Atlas, output: str | None, saved: Path) -> None:
+    """The page of an atlas that is in a file."""
+    if output is None:
+        return
+    if output.endswith(_SAVED):
+        raise ValueError(f"-o {output}: the atlas is in {saved} already; to write its page: -o atlas.html")
+    result.to_html(output)
 
 
 class Wanted(NamedTuple):
@@ -288,49 +344,36 @@ class _Run:
         title = model_titles([str(self.settings["model"])])[0]
         result = replace(with_scores(self.builder.atlas(), probed, costs), model=title)
         if result.tokens:
-            result.save(self.output)
+            (result.save if self.output.suffix == _SAVED else result.to_html)(self.output)
             self.state.unlink(missing_ok=True)
         return result
 
 
-def _show(result: Atlas, path: str, heads: list[tuple[int, int]], every: bool, as_json: bool, is_new: bool) -> None:
+class Shown(NamedTuple):
+    """What of an atlas is printed."""
+
+    heads: list[tuple[int, int]]
+    every: bool
+    as_json: bool
+
+
+def _show(result: Atlas, path: str, shown: Shown, written: str | None) -> None:
+    """Print an atlas. path: what names it in a command. written: the file that this command wrote."""
     from regard.show.terminal.heads import print_heads
 
-    if as_json:
+    if shown.as_json:
         print(json.dumps(as_plain(result), ensure_ascii=False))
-    elif heads:
-        print("\n\n".join(card(result, *one) for one in heads))
+    elif shown.heads:
+        print("\n\n".join(card(result, *one) for one in shown.heads))
     else:
         print()
-        print_heads(as_text(result, terminal_width(), all=every, few=_FEW, more="--all"))
+        print_heads(as_text(result, terminal_width(), all=shown.every, few=_FEW, more="--all"))
         first = result.heads()[0]
-        print(f"\n  One head, with examples: regard atlas {shlex.quote(path)} --head {first.layer}.{first.head}")
-    if is_new:
-        said = f"\n  Saved: regard.load_atlas({path!r})"
-        print(said, file=sys.stderr if as_json else sys.stdout)
-
-
-def card(result: Atlas, layer: int, head: int) -> str:
-    """A head with its jobs, its quantiles and examples."""
-    one = result[layer, head]
-    shares = [f"{one.quantile('largest', share / 10):.2f}" for share in range(1, 10)]
-    lines = [repr(one)]
-    if one.atlas.layers[layer].probed is not None:
-        lines += [f"  probe: {', '.join(f'{name} {score:.2f}' for name, score in one.probe.items())}"]
-    if one.atlas.layers[layer].costs is not None:
-        lines += [f"  without it, the loss per token grows by {one.effect[0]:.3f} ± {one.effect[1]:.3f}"]
-    lines += [f"  largest weight of a row, deciles: {' '.join(shares)}"]
-    for title, which in (("strongest", "strongest"), ("any row", "uniform"), ("weakest tenth", 0)):
-        examples = one.examples(which)[:_SHOWN]
-        lines += [f"  {title}:" * bool(examples), *(f"    {each.strength:.2f}  {each}" for each in examples)]
-    return "\n".join(filter(None, lines))
-
-
-def as_plain(result: Atlas) -> dict[str, Any]:
-    """All means and shares, ready for JSON."""
-    heads = []
-    for one in result.heads():
-        means = {name: None if mean != mean else mean for name, mean in one.summary.items()}
-        plain = {"head": f"{one.layer}.{one.head}", "role": one.role.name, "jobs": one.jobs, "texts": one.text_jobs}
-        heads.append(plain | {"means": means})
-    return {"model": result.model, "texts": result.texts, "tokens": result.tokens, "heads": heads}
+        command = shlex.join(["regard", "atlas", *([path] if path != TINY else []), "--head"])
+        if not path.endswith(PAGES):
+            print(f"\n  One head, with examples: {command} {first.layer}.{first.head}")
+        if written is None:
+            print("  All heads as a page, with distributions and examples: -o atlas.html")
+    if written is not None:
+        said = f"\n  Wrote {written}" if written.endswith(PAGES) else f"\n  Saved: regard.load_atlas({written!r})"
+        print(said, file=sys.stderr if shown.as_json else sys.stdout)

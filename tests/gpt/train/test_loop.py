@@ -160,7 +160,9 @@ def test_how_often_things_are_written_may_change(tmp_path):
 @pytest.mark.parametrize(("steps", "tenth"), [(7, 7), (500, 100), (3000, 300), (70_000, 1000)])
 def test_by_default_a_run_evaluates_and_saves_ten_times(steps, tenth):
     options = FitOptions(out="run", steps=steps, batch=1, learning_rate=1e-3)
-    assert Intervals.of(options, torch.device("cpu")) == Intervals(evaluate=tenth, checkpoint=tenth, sample=0, log=1)
+    assert Intervals.of(options, torch.device("cpu")) == Intervals(
+        evaluate=tenth, checkpoint=tenth, sample=0, atlas=0, log=1
+    )
     assert Intervals.of(options, torch.device("cuda")).log == 10
 
 
@@ -173,9 +175,10 @@ def test_intervals_that_are_given_are_kept_and_0_is_never():
         evaluate_every=0,
         checkpoint_every=13,
         sample_every=5,
+        atlas_every=7,
         log_every=3,
     )
-    assert Intervals.of(options, torch.device("cuda")) == Intervals(evaluate=0, checkpoint=13, sample=5, log=3)
+    assert Intervals.of(options, torch.device("cuda")) == Intervals(evaluate=0, checkpoint=13, sample=5, atlas=7, log=3)
 
 
 def test_the_settings_of_a_run_are_recipe_model_data_and_tokenizer_as_json():

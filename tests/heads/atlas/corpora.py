@@ -2,7 +2,7 @@
 
 import torch
 
-from regard import GPT, GPTConfig
+from regard import GPT, GPTConfig, atlas
 from regard.heads.measure.registry import AVERAGED
 from regard.traces.trace import trace_layers
 
@@ -45,6 +45,21 @@ def corpus(texts=20, seed=11):
     generator = torch.Generator().manual_seed(seed)
     sizes = [LENGTHS[i % len(LENGTHS)] for i in range(texts)]
     return [torch.randint(0, V, (1, size), generator=generator) for size in sizes]
+
+
+def changed_model():
+    """The same, but head 1.2 looks at the token itself far more; nothing before it changes."""
+    model = small_model()
+    layer, own = model.blocks[1].attention, slice(2 * 8, 3 * 8)
+    with torch.no_grad():
+        layer.W_query.weight[own] = 3 * layer.W_key.weight[own]
+    return model
+
+
+def small_atlas(model, seed=11, texts=16):
+    """Of one batch of random texts."""
+    generator = torch.Generator().manual_seed(seed)
+    return atlas(model, [torch.randint(0, V, (texts, 23), generator=generator)], tokenizer=Letters())
 
 
 def dense_values(model, ids):

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from regard.gpt.checkpoint.saving import save as save_model
 from regard.gpt.model import GPT
 from regard.gpt.train import resume, state
+from regard.gpt.train.atlases import LENGTH, TEXTS, write_atlas
 from regard.gpt.train.batches import Batches, derive_seed
 from regard.gpt.train.hashes import FileHashes
 from regard.gpt.train.options import FitOptions, Recipe, interval, learning_rate_at
@@ -32,6 +33,7 @@ from regard.gpt.train.progress import ProgressBar
 from regard.gpt.train.resume import Resumption
 from regard.gpt.train.state import BEST, MODEL
 from regard.gpt.train.tokens import Tokens
+from regard.support.argument_names import named
 
 SAMPLE_TOKENS = 60
 STOPPING = "\n  stopping after this step, with a checkpoint; once more stops at once\n"
@@ -43,6 +45,7 @@ class Intervals(NamedTuple):
     evaluate: int
     checkpoint: int
     sample: int
+    atlas: int
     log: int
 
     @staticmethod
@@ -52,7 +55,7 @@ class Intervals(NamedTuple):
             interval(every, options.steps) for every in (options.evaluate_every, options.checkpoint_every)
         )
         log = options.log_every or (10 if device.type == "cuda" else 1)  # a GPU waits when a loss is fetched
-        return Intervals(evaluate, checkpoint, options.sample_every or 0, log)
+        return Intervals(evaluate, checkpoint, options.sample_every or 0, options.atlas_every or 0, log)
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,9 @@ class TrainingLoop:
         rank, ranks = processes.data_rank, processes.data_ranks
         self.batches = Batches(training, options.batch, context_length, options.seed, rank, ranks, options.repeat)
         self.validation_starts = self._validation_starts()
+        if self.intervals.atlas and not (self.validation_starts and processes.is_single):
+            reason = "needs validation data" if processes.is_single else "needs a run of one process"
+            raise ValueError(f"{named('atlas_every', options.atlas_every)} {reason}; leave it out")
         self.settings = run_settings(options, model, tokens)
         self.resumption, tensors = Resumption(), dict[str, Tensor]()
         self.hashes: FileHashes | None = None
@@ -222,12 +228,22 @@ class TrainingLoop:
             if loss < self.best.get("val_loss", math.inf):
                 self.best = {"val_loss": loss, "step": self.step}
                 self._write_model(BEST)
+        if self._is_due(self.intervals.atlas):
+            write_atlas(self.model, self._atlas_texts(), self.out, self.step)
         can_sample = self.processes.is_single and self.model.tokenizer is not None
         if self._is_due(self.intervals.sample) and can_sample:
             self.model.eval()
             prompt, seed = self.options.sample_prompt, self.options.seed
             text = self.model.generate(prompt, SAMPLE_TOKENS, temperature=0.8, top_k=50, seed=seed)
             line["sample"] = prompt + text
+
+    def _atlas_texts(self) -> Tensor:
+        """A few parts of the validation data, always the same ones."""
+        T = min(self.context_length, LENGTH)
+        available = len(self.validation) // T
+        starts = torch.linspace(0, available - 1, min(available, TEXTS)).long() * T
+        rows = torch.stack([self.validation[at : at + T] for at in starts.tolist()])
+        return rows.to(self.processes.device, torch.int64)
 
     @torch.no_grad()
     def _evaluate(self) -> float:

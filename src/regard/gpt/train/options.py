@@ -166,6 +166,12 @@ class FitOptions(Recipe):
         int | None, Option("Write a checkpoint every N steps.", count("never"), default_text=_TENTH_OF_RUN)
     ] = None
     keep: Annotated[int, Option("Number of checkpoints to keep.", _kept)] = 2
+    atlas_every: Annotated[
+        int | None,
+        Option(
+            "Measure what every head does every N steps; regard atlas OUT shows it.", count("never"), default_text="off"
+        ),
+    ] = None
     sample_every: Annotated[int | None, Option("Print a sample every N steps.", count("never"), default_text="off")] = (
         None
     )

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 from torch import Tensor
 
 from regard.gpt.checkpoint.stored_tensors import read_header
+from regard.gpt.train.atlases import atlas_files
 from regard.gpt.train.hashes import HASHES, check_types, hash_tensors
 from regard.support.argument_names import assigned, named
 from regard.support.files import atomically, write_safetensors
@@ -182,8 +183,8 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str =
 
 
 def clear(out: Path) -> None:
-    """Remove the checkpoints, the log and the hashes of an earlier run."""
-    for path in [*checkpoints(out), out / LOG, out / HASHES]:
+    """Remove the checkpoints, the atlases, the log and the hashes of an earlier run."""
+    for path in [*checkpoints(out), *atlas_files(out), out / LOG, out / HASHES]:
         path.unlink(missing_ok=True)
 
 

@@ -21,8 +21,11 @@ from regard.heads.report.listings import Comparison, HeadSummary, ShownAsTable, 
 from regard.heads.report.report import rank_of
 from regard.heads.report.roles import ROLES, Role
 from regard.heads.report.views import place
+from regard.support.drawing import as_page
+from regard.support.files import atomically
 from regard.support.printable import printable_errors
 
+LEAST_TEXTS = 8  # from which a standard error over texts is computed
 NOT_PROBED = "the heads were not probed; measure with atlas(model, texts, probe=True)"
 NO_EFFECTS = "what the absence of heads costs was not measured; measure with atlas(model, texts, effect=[some texts])"
 
@@ -115,6 +118,12 @@ class Atlas(ShownAsTable):
         about = {name: getattr(self, name) for name in ("model", "weights", "texts", "tokens", "extra")}
         write_layers(path, self.layers, about)
 
+    def to_html(self, path: str | Path, title: str = "") -> None:
+        """Write the atlas as a page: one HTML file with every head, which opens offline."""
+        page = as_page(self, title)
+        with atomically(path) as temporary:
+            temporary.write_text(page, encoding="utf-8")
+
 
 @printable_errors()
 def load_atlas(path: str | Path) -> Atlas:
@@ -204,6 +213,12 @@ class AtlasHead:
         """The mean of the means of single texts, and their standard deviation: how much it depends on the text."""
         moments = self._own.sums.texts[self.head, _place(statistic)]
         return _mean(moments), _spread(moments)
+
+    def over_texts(self, statistic: str) -> tuple[float, float]:
+        """The mean of the means of single texts, and its standard error; NaN where fewer than eight have one."""
+        count = float(self._own.sums.texts[self.head, _place(statistic)][COUNT])
+        mean, spread = self.across_texts(statistic)
+        return (mean, spread / math.sqrt(count - 1)) if count >= LEAST_TEXTS else (math.nan, math.nan)
 
     @property
     def probe(self) -> dict[str, float]:

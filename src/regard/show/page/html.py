@@ -73,6 +73,12 @@ def live_html(title: str, document: object, blocks: Mapping[str, bytes]) -> str:
     return _filled(title, document, last, blocks, policy, allowed, style, _LOADING)
 
 
+def atlas_html(title: str, document: object, blocks: Mapping[str, bytes]) -> str:
+    """A page of an atlas, with a script of its own."""
+    style = read_asset("atlas.css")
+    return _filled(title, document, "regardAtlas.startAtlas();", blocks, style=style, first=_LOADING, built="atlas.js")
+
+
 def _filled(
     title: str,
     document: object,
@@ -82,8 +88,9 @@ def _filled(
     allowed: str = "",
     style: str = "",
     first: str = "",
+    built: str = "page.js",
 ) -> str:
-    text = script(last)
+    text = script(last, built)
     return _PAGE.format(
         policy=_POLICY.format(hashes=f"'{_hash(_START)}' '{_hash(text)}'{allowed}") + policy,
         title=html.escape(title, quote=False),
@@ -99,9 +106,9 @@ def _filled(
     )
 
 
-def script(last: str) -> str:
+def script(last: str, built: str = "page.js") -> str:
     """All modules of js/, joined and made small by `make page`, and a last statement that may use `regardPage`."""
-    return f"{read_asset('page.js').rstrip()}\n{last}"
+    return f"{read_asset(built).rstrip()}\n{last}"
 
 
 @cache

@@ -99,13 +99,18 @@ def describe_page(reports: list[dict[str, Any]]) -> dict[str, Any]:
         + [_EFFECT]
         * any("effect" in one["means"] for report in reports for layer in report["layers"] for one in layer["heads"]),
         "averaged": [{"name": name, "label": BY_NAME[name].heading or name} for name in AVERAGED],
-        "roles": [
-            {"name": one.name, "short": one.short, "about": one.about, "glyph": one.glyph}
-            | dict(zip(("light", "dark"), one.colors, strict=True))
-            for one in ROLES.values()
-        ],
+        "roles": describe_roles(),
         "reports": reports,
     }
+
+
+def describe_roles() -> list[dict[str, str]]:
+    """Every role, with its words, colours and glyph."""
+    return [
+        {"name": one.name, "short": one.short, "about": one.about, "glyph": one.glyph}
+        | dict(zip(("light", "dark"), one.colors, strict=True))
+        for one in ROLES.values()
+    ]
 
 
 def page_on_demand(reports: Sequence[Titled]) -> PageData:

@@ -7,6 +7,7 @@ import { attributes, fill, h, s } from "./dom.js";
 /** @import { Report, Statistic } from "../data/page-data.js" */
 
 const WIDTH = 212;
+const MOST = 200; // ticks that are elements of their own, so that equal ones are darker
 
 /** Each statistic as a line with a tick for every head, the chosen one marked. */
 export class Strips {
@@ -46,7 +47,11 @@ export class Strips {
       const means = known.map((one) => one.mean);
       const [low, high] = [min(0, ...means), statistic.unit === "weight" ? 1 : max(1e-9, ...means)];
       const mark = s("rect.mark", { y: 1, width: 2.5, height: 12 });
-      const ticks = known.map(({ mean }) => s("rect.tick", { x: at(mean, low, high), y: 3, width: 1, height: 8 }));
+      const places = means.map((mean) => at(mean, low, high));
+      const ticks =
+        places.length > MOST
+          ? [s("path.tick", { d: places.map((x) => `M${x.toFixed(1)} 3h1v8h-1z`).join("") })]
+          : places.map((x) => s("rect.tick", { x, y: 3, width: 1, height: 8 }));
       const svg = s(
         "svg",
         { viewBox: `0 0 ${WIDTH} 14`, preserveAspectRatio: "none", "aria-hidden": true },
