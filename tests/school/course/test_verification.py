@@ -58,7 +58,7 @@ CASES = {
     "no wrong": ({"twice/wrong.txt": None}, ["wrong.txt has 0 wrong answers; at least 3"]),
     "a way fails": (
         {"twice/words.md": WORDS.replace("2 * x", "3 * x")},
-        ["words.md, by product must pass, but: Its result differs."],
+        ["words.md, by product must pass, but: off by a factor"],
     ),
     "few ways": (
         {"twice/words.md": WORDS.replace(BY_PRODUCT, "")},

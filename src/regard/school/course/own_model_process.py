@@ -190,6 +190,9 @@ class OwnModel:
             piece = tokens.decode([one], self.merges)
             owner.append((read + piece[: len(piece) - len(piece.lstrip())]).count(" "))
             read += piece
+        if CAT[len(read) : len(read) + 1].strip():  # the context ends inside of a word
+            owner = owner[: owner.index(owner[-1])]
+            ids = ids[: len(owner)]
         words = CAT.split()[: owner[-1] + 1]
         with watch(self.model) as seen:
             self.model(torch.tensor([ids]))

@@ -108,7 +108,7 @@ def dropout_in_training(result: Experiment) -> Iterator[Finding]:
 
 
 def _misplaced(result: Experiment, dropped: Sequence[Dropped]) -> Finding | None:
-    """Dropout on another tensor than the weights first, or where nothing but the formula is right, on the output, too."""
+    """Dropout on another tensor than the weights or, where nothing but the formula is right, on the output, too."""
     if dropped and (where := _dropped_step(result, dropped[0].value)):
         says = f"Dropout acts on {where}; it acts on the weights, after the softmax."
         return MISPLACED.found(says, dropped[0].line)
