@@ -206,10 +206,13 @@ export class LivePage {
       const before = this.place;
       this.place = { text: report.text, cuts };
       if (what.ids) this.#remember(report);
+      const old = this.report;
       this.report = report;
       this.#say("");
       if (history !== "keep") this.#address(history, before.cuts.join() === cuts.join());
       this.#draw(report);
+      // Weights are given back now, not when garbage is collected. Who still awaits them finds them gone, and is gone.
+      for (const { buffer } of old?.blocks.values() ?? []) /** @type {any} */ (buffer).transfer?.(0);
       return true;
     } catch (error) {
       if (request === this.request) this.#say(sentenceOf(error));
