@@ -18,7 +18,7 @@ from heads.atlas.corpora import kept
 from regard import cli
 from regard.commands import atlas as command
 from regard.commands.atlas import read_count
-from regard.gpt.checkpoint.model_directory import PACKAGED
+from regard.heads.atlas.atlas_files import PACKAGED
 from regard.heads.atlas.cells import CLASSES
 from regard.heads.atlas.collect import AtlasBuilder, weights_fingerprint
 
@@ -80,10 +80,10 @@ def test_a_saved_atlas_is_shown_again_with_a_head_and_its_examples(corpus, tmp_p
 
 def test_the_atlas_in_the_package_is_of_its_model_and_is_shown_when_nothing_is_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    packaged = regard.load_atlas(PACKAGED / "atlas.safetensors")
+    packaged = regard.load_atlas(PACKAGED)
     assert packaged.weights == weights_fingerprint(regard.GPT.from_pretrained("tiny"))
     assert (packaged.model, packaged.tokens > 40_000) == ("tiny", True)
-    assert (PACKAGED / "atlas.safetensors").stat().st_size < 3 << 20
+    assert PACKAGED.stat().st_size < 3 << 20
     table = run()
     assert table.startswith("\n  tiny · 6 layers · 48 heads · ")
     assert "\n  One head, with examples: regard atlas --head 0.2\n" in table

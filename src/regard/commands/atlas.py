@@ -114,9 +114,9 @@ def atlas(
 def _saved_file(model: str, has_data: bool) -> Path | None:
     """The file of an atlas that is to be shown: that in the package where nothing else is named; else None."""
     if model == TINY and not has_data:
-        from regard.gpt.checkpoint.model_directory import PACKAGED
+        from regard.heads.atlas.atlas_files import PACKAGED
 
-        return PACKAGED / "atlas.safetensors"
+        return PACKAGED
     return Path(model) if model.endswith(_SAVED) else None
 
 

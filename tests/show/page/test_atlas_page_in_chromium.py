@@ -8,7 +8,7 @@ import pytest
 from chromium import chromium, needs_chromium, opened
 
 import regard
-from regard.gpt.checkpoint.model_directory import PACKAGED
+from regard.heads.atlas.atlas_files import PACKAGED
 
 pytestmark = [pytest.mark.slow, needs_chromium]
 
@@ -32,7 +32,7 @@ def browser():
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
     path = tmp_path_factory.mktemp("atlas") / "atlas.html"
-    regard.load_atlas(PACKAGED / "atlas.safetensors").to_html(path)
+    regard.load_atlas(PACKAGED).to_html(path)
     return path
 
 
@@ -110,7 +110,7 @@ def test_examples_show_who_looks_and_where_and_those_with_the_word_of_a_query(br
 
 
 def test_a_thousand_heads_are_one_canvas_and_open_quickly(browser, file, tmp_path):
-    atlas = regard.load_atlas(PACKAGED / "atlas.safetensors")
+    atlas = regard.load_atlas(PACKAGED)
     many = replace(atlas, layers=[one for _ in range(21) for one in atlas.layers])
     many.to_html(tmp_path / "many.html")
     with opened(browser, tmp_path / "many.html") as page:

@@ -29,6 +29,7 @@ from regard.support.tokens import is_part
 from regard.support.untrusted_json import MOST, parse_json
 
 FORMAT, VERSION = "regard.atlas", 1
+PACKAGED = Path(__file__).with_name("tiny.safetensors")  # of the model in the package, over the book in the package
 _LONGEST = 4096  # characters of a token
 _MOST_LAYERS = 4096
 _LARGEST = 1 << 53  # of a count
