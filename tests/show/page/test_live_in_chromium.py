@@ -224,6 +224,26 @@ def test_writing_can_be_stopped_and_shows_the_newest_row_of_every_head(opened, m
     assert opened.messages == []
 
 
+def test_a_stop_that_comes_too_late_loses_nothing(opened, model):
+    """The model has ended, and the page asks for what it wrote: then stop is pressed."""
+    tokens = len(model.tokenizer.encode(TEXT))
+    opened.tab.evaluate(
+        """() => {
+          const send = Worker.prototype.postMessage, button = document.querySelector(".write");
+          Worker.prototype.postMessage = function (message, transfer) {
+            send.call(this, message, transfer);
+            if (!message.question || button.textContent !== "stop" || document.body.dataset.late) return;
+            document.body.dataset.late = "yes";
+            button.click();
+          };
+        }"""
+    )
+    opened.tab.get_by_role("button", name="write on", exact=True).click()
+    tokens_shown(opened, tokens + 64)
+    assert opened.tab.evaluate("document.body.dataset.late") == "yes"
+    assert opened.messages == []
+
+
 def test_the_steps_have_live_numbers(opened, model):
     opened.tab.evaluate("location.hash = 'view=steps&head=4.3&looks=9'")
     opened.tab.locator(".step .key-cell").first.wait_for()
@@ -245,6 +265,7 @@ def test_the_guided_start_is_shown_once_and_can_be_skipped(browser, file):
         if number == 4:
             tour.get_by_role("button", name="cut it").click()
             page.tab.get_by_text("What changed when").wait_for()
+            tour.get_by_text("What 4.3 did with it (○) and does without it (●)").wait_for()
         tour.locator(".turns button:visible", has_text=re.compile("next|done")).click()
     tour.wait_for(state="hidden")
     # It began with another text: that of the file is back.

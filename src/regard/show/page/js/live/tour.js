@@ -5,10 +5,11 @@ import { attributes, fill, h } from "../draw/dom.js";
 
 /** @import { LivePage } from "../shell/live-page.js" */
 /**
- * go: what the stop shows; isAbove: it is about the bar at the top; copies:
- * it needs a model with a head that copies; do: what a button of it does.
+ * text: COPIES and FEEDS stand for the heads of this model; go: what the stop shows; isAbove: it is about the bar at the
+ * top; copies: it needs a model with a head that copies; do: what a button of it does; done: what is said after that.
  * @typedef {(page: LivePage) => void} Act
- * @typedef {{title: string, text: string, go: Act, isAbove?: boolean, copies?: boolean, do?: [string, Act]}} Stop
+ * @typedef {{title: string, text: string, go: Act, isAbove?: boolean, copies?: boolean, do?: [string, Act],
+ *   done?: string}} Stop
  */
 
 const SEEN = "regard.tour";
@@ -74,7 +75,7 @@ export const STOPS = [
     title: "The sentence is said twice",
     copies: true,
     text:
-      "This head has noticed. In the second half each word looks at what came after it the first time: the dark " +
+      "Head COPIES has noticed. In the second half each word looks at what came after it the first time: the dark " +
       "diagonal. So it can say what comes next. That is called induction.",
     go: async (page) => {
       await atHome(page);
@@ -85,18 +86,21 @@ export const STOPS = [
     title: "Cut it",
     copies: true,
     text:
-      "How can a word find what came after it? An earlier head has told every token what stands before it. " +
-      "Switch that head off, and see the other lose its way.",
+      "How can a word find what came after it? An earlier head, FEEDS, has told every token what stands before it. " +
+      "Switch FEEDS off, and see COPIES lose its way.",
     go: async (page) => {
       await atHome(page);
       showCopying(page, "head");
     },
     do: ["cut it", (page) => page.cut([copying(page).feeds])],
+    done:
+      "FEEDS is off. What COPIES did with it (○) and does without it (●) are side by side: the diagonal fades, " +
+      "and with it what the model writes next.",
   },
   {
     title: "Your own words",
     text:
-      "Type in the field at the top: every head reads along. Or take a word of what comes next, or let the model " +
+      "All heads are on. Type in the field at the top, and each reads along. Or take a word of what comes next, or let the model " +
       "write on.",
     go: async (page) => {
       if (page.place.cuts.length) await page.cut([]);
@@ -121,11 +125,12 @@ export class Tour {
     this.page = page;
     this.at = 0;
     this.stops = STOPS;
+    this.heads = { COPIES: "", FEEDS: "" }; // of this model
     this.before = page.place; // what was shown when it began
     this.title = h("h2");
     this.text = h("p");
     this.act = h("button.act");
-    this.act.addEventListener("click", () => this.stops[this.at].do?.[1](page));
+    this.act.addEventListener("click", () => this.#act());
     this.back = h("button", { onclick: () => this.go(this.at - 1) }, "back");
     this.next = h("button.act", { onclick: () => this.go(this.at + 1) });
     this.skip = h("button", { onclick: () => this.end() }, "skip");
@@ -133,7 +138,7 @@ export class Tour {
       "section.tour",
       { "aria-label": "guided start" },
       h("div", this.title, this.text),
-      h("p.turns", this.act, this.next, this.back, this.skip),
+      h("p.turns", this.next, this.act, this.back, this.skip),
     );
     this.el.hidden = true;
     this.again = h("button.again", { onclick: () => this.go(0) }, "guided start");
@@ -154,13 +159,15 @@ export class Tour {
       const { copies, before } = copying(this.page).found;
       const isFound = copies >= COPIES && before >= BEFORE;
       this.stops = STOPS.filter((one) => isFound || !one.copies);
+      const { best, feeds } = copying(this.page);
+      this.heads = { COPIES: `${best.layer}.${best.head}`, FEEDS: feeds };
     }
     const { stops } = this;
     const stop = stops[at];
     if (!stop) return this.end();
     this.at = at;
     fill(this.title, h("span.num", `${at + 1} of ${stops.length} `), stop.title);
-    attributes(this.text, { text: stop.text });
+    this.#say(stop.text);
     attributes(this.act, { text: stop.do?.[0] ?? "", hidden: !stop.do });
     attributes(this.next, { text: at + 1 < stops.length ? "next" : "done" });
     this.back.hidden = at === 0;
@@ -171,6 +178,19 @@ export class Tour {
     const { page } = this;
     const to = stop.isAbove ? page.bar : page.root;
     if (innerWidth < NARROW) to.scrollIntoView({ block: "start" });
+  }
+
+  #act() {
+    const { do: act, done } = this.stops[this.at];
+    act?.[1](this.page);
+    if (done) this.#say(done);
+    this.act.hidden = true;
+  }
+
+  /** @param {string} text */
+  #say(text) {
+    const { COPIES: copies, FEEDS: feeds } = this.heads;
+    attributes(this.text, { text: text.replaceAll("COPIES", copies).replaceAll("FEEDS", feeds) });
   }
 
   /** Back to the text that was shown before, unless somebody has typed another one since. */

@@ -46,6 +46,7 @@ export class LivePage {
     /** Tokens of texts that were written. @type {Map<string, number[]>} */
     this.written = new Map();
     this.typing = false; // is the newest address that of a typed text? Then the next one takes its place
+    this.isWriting = false;
     this.isStopped = false; // was writing ended by hand?
     this.request = {};
     this.next = new NextTokens((id) => this.#goTo([...this.ids, id]));
@@ -53,6 +54,7 @@ export class LivePage {
     this.writer = new Writer({
       write: (temperature, count) => this.write(temperature, count),
       stop: () => {
+        if (!this.isWriting) return; // it has ended by itself; what it wrote is being read, and must not be lost
         this.isStopped = true;
         this.model?.stop();
       },
@@ -173,17 +175,21 @@ export class LivePage {
       for (const { rows, text } of fresh) this.board.add(rows, visible(text.slice(-12)));
       this.box.value = fresh.at(-1)?.text ?? this.box.value;
       fresh = [];
+      this.box.scrollTop = this.box.scrollHeight;
     };
     try {
+      this.isWriting = true;
       const ended = await model.write({ ids, cut: cutOf(cuts), temperature, count }, (written) => {
         if (!fresh.length) requestAnimationFrame(draw);
         ids.push(written.id);
         fresh.push(written);
       });
+      this.isWriting = false;
       if (ended || this.isStopped) await this.#goTo(ids); // else something else was asked for meanwhile
     } catch (error) {
       this.#say(sentenceOf(error));
     } finally {
+      this.isWriting = false;
       this.board.end();
       this.#busy(false);
     }

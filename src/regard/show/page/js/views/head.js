@@ -24,6 +24,8 @@ const SIDE = 212;
 const LEGEND = 260;
 const READOUT = 180; // pixels beside the map for what is written at the end of a row
 
+const OFF = ": it is off. It still looks, but nothing of it is passed on.";
+
 /** @type {import("./list.js").ListedView} */
 export const headView = {
   name: "head",
@@ -219,7 +221,7 @@ class HeadView {
       shared > 1 ? h("p.note", capital(sharedText(head - (head % shared), shared))) : null,
       ofLayer.across ? h("p.note", h("span.module", breakable(ofLayer.name)), ": words look at another text.") : null,
       ...(ofLayer.marks ?? []).map((mark) => h("p.note", `* ${mark}`)),
-      cut ? h("p.note", cutButton(cut, place, place), cut.has(place) ? "" : " and see what changes") : null,
+      cut ? h("p.note", cutButton(cut, place, place), cut.has(place) ? OFF : " and see what changes") : null,
       this.cutEdge,
     );
   }
