@@ -5,7 +5,7 @@ import { attributes, fill, h } from "../draw/dom.js";
 
 /** @import { LivePage } from "../shell/live-page.js" */
 /**
- * text: COPIES and FEEDS stand for the heads of this model; go: what the stop shows; isAbove: it is about the bar at the
+ * text: COPIES and FEEDS stand for heads of this model; go: what the stop shows; isAbove: it is about the bar at the
  * top; copies: it needs a model with a head that copies; do: what a button of it does; done: what is said after that.
  * @typedef {(page: LivePage) => void} Act
  * @typedef {{title: string, text: string, go: Act, isAbove?: boolean, copies?: boolean, do?: [string, Act],
@@ -86,7 +86,7 @@ export const STOPS = [
     title: "Cut it",
     copies: true,
     text:
-      "How can a word find what came after it? An earlier head, FEEDS, has told every token what stands before it. " +
+      "How can a word find what came after it? Head FEEDS, earlier, has told every token what stands before it. " +
       "Switch FEEDS off, and see COPIES lose its way.",
     go: async (page) => {
       await atHome(page);
@@ -100,8 +100,8 @@ export const STOPS = [
   {
     title: "Your own words",
     text:
-      "All heads are on. Type in the field at the top, and each reads along. Or take a word of what comes next, or let the model " +
-      "write on.",
+      "All heads are on. Type in the field at the top, and each reads along. Or take a word of what comes next, or " +
+      "let the model write on.",
     go: async (page) => {
       if (page.place.cuts.length) await page.cut([]);
       page.box.focus();
