@@ -148,6 +148,6 @@ def test_the_first_map_slides_into_the_second(reports, html, tmp_path):
             slider.evaluate("(el, to) => { el.value = to; el.dispatchEvent(new Event('input')); }", share)
             shown = torch.tensor(page.evaluate(READ_ROW, row))
             torch.testing.assert_close(shown, before + share * (after - before), atol=0.0051, rtol=0)
-        assert "1.00 of the way, mixed of both runs" in page.locator(".scrub").inner_text()
+        assert "1.00 of the way, mixed of both" in page.locator(".scrub").inner_text()
         page.evaluate("location.hash = 'view=compare&head=4.4'")  # of another head it begins at the first again
         page.wait_for_function("document.querySelector('.scrub input').value === '0'")

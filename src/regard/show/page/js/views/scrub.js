@@ -1,4 +1,4 @@
-// Scrub: slide the first map into the second. What is between is mixed of both, and no run has computed it.
+// Scrub: slide the first map into the second. What is between is mixed of both, and nothing has computed it.
 
 import { isMissing } from "../data/math.js";
 import { Weights } from "../data/page-data.js";
@@ -31,7 +31,7 @@ export class Scrub {
   }
 
   say() {
-    attributes(this.said, { text: this.share ? `${this.share.toFixed(2)} of the way, mixed of both runs` : " " });
+    attributes(this.said, { text: this.share ? `${this.share.toFixed(2)} of the way, mixed of both` : " " });
   }
 
   /** The first weights, so far on their way to the second. @param {Weights} before @param {Weights} differences */
