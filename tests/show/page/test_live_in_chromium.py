@@ -1,14 +1,11 @@
 """A page that runs its model, opened from a file without a network: what is typed is what Python computes."""
 
-import base64
-import gzip
 import re
 from pathlib import Path
 
 import pytest
 import torch
 from chromium import OpenPage, chromium, needs_chromium
-from safetensors.torch import load, save
 
 import regard
 from regard.show.page.live import EXAMPLES, live_page
@@ -349,44 +346,6 @@ def test_axe_finds_nothing_and_nothing_is_too_wide(browser, file, model, scheme)
     check("a token")
     assert wrong == []
     page.close()
-
-
-def with_block(text, name, change):
-    """A page in which a block has other bytes."""
-    found = re.search(rf'id="block-{name}">([^<]*)<', text)
-    content = gzip.compress(change(gzip.decompress(base64.b64decode(found[1]))))
-    return text[: found.start(1)] + base64.b64encode(content).decode() + text[found.end(1) :]
-
-
-def nan_weights(weights):
-    tensors = load(weights)
-    tensors["token_embedding.weight"][7:] = torch.nan
-    return save(tensors)
-
-
-DAMAGED = {
-    "NaN weights": (lambda text: with_block(text, "model", nan_weights), "its weights are damaged"),
-    "other bytes": (
-        lambda text: with_block(text, "model", lambda old: old[:-999]),
-        "The model in this page is damaged",
-    ),
-    "no model": (lambda text: text.replace('id="block-model"', 'id="block-other"'), "model is not in this file"),
-    "no document": (lambda text: text.replace('"settings":', '"settings";'), "This file is damaged"),
-    "cut off": (lambda text: text[: text.index('id="block-model">') + 60_000], "the file is incomplete"),
-    "a worker that fails": (lambda text: with_block(text, "worker", lambda _: b"throw 1"), "cannot run its model"),
-}
-
-
-@pytest.mark.parametrize("name", DAMAGED)
-def test_a_damaged_file_says_so_in_a_sentence(name, browser, file, tmp_path):
-    damage, sentence = DAMAGED[name]
-    damaged = tmp_path / "damaged.html"
-    damaged.write_text(damage(file.read_text(encoding="utf-8")), encoding="utf-8")
-    context = browser.new_context(offline=True)
-    tab = context.new_page()
-    tab.goto(damaged.as_uri())
-    tab.get_by_text(re.compile(sentence)).first.wait_for()
-    context.close()
 
 
 def test_without_webassembly_the_numbers_are_the_same(browser, file, model):
