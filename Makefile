@@ -27,7 +27,7 @@ slow: $(VENV)/.dev ## Run the slow tests: attacks, notebooks, the course, views
 	REGARD_CHECK_SHAPES=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "slow and not torture" tests
 
 torture: $(VENV)/.dev ## Run hostile submissions, damaged files, strangers' layers
-	$(BIN)/python -m pytest -n $(JOBS) -m torture tests/school/check/test_strangers.py
+	$(BIN)/python -m pytest -n $(JOBS) -m torture tests/school/check tests/heads/test_random_layers.py
 	$(BIN)/python tests/torture_files.py
 	$(BIN)/python tests/torture_files.py --directories
 	$(BIN)/python tests/gpt/tokenizer/hostile_tokenizers.py

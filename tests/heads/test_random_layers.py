@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 import regard
 
-QUICK, MANY = 120, 900
+QUICK, SLOW, MANY = 120, 900, 1500  # by make test, make slow, make torture
 ORDERS = ("bhtd", "hbtd", "bthd", "(bh)td", "(hb)td", "tbhd")
 WINDOWED = ("bwhtd", "bhwtd", "(bw)htd", "wbhtd", "(wb)htd", "(bwh)td")
 NO_SOFTMAX = ("sigmoid", "exp over sum", "relu")
@@ -230,7 +230,13 @@ def test_random_layers_are_exact_marked_or_named():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("hundred", range(QUICK // 100 + 1, MANY // 100))
+@pytest.mark.parametrize(
+    "hundred",
+    [
+        *range(QUICK // 100 + 1, SLOW // 100),
+        *(pytest.param(hundred, marks=pytest.mark.torture) for hundred in range(SLOW // 100, MANY // 100)),
+    ],
+)
 def test_many_random_layers_are_exact_marked_or_named(hundred):
     for seed in range(100 * hundred, 100 * (hundred + 1)):
         judge(seed)

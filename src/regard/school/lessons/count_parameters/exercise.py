@@ -74,6 +74,28 @@ common = [
         "The projections are counted for one head of d_out // num_heads numbers; there are {2} heads.",
         lambda d_in, d_out, H, bias: 3 * (d_in * (d_out // H) + d_out // H * bias) + d_out * d_out + d_out,
     ),
+    Wrong(
+        "two projections",
+        "Two matrices of d_in × d_out are counted; queries, keys and values are three.",
+        lambda d_in, d_out, num_heads, qkv_bias: 2 * (d_in * d_out + d_out * qkv_bias) + d_out * d_out + d_out,
+    ),
+    Wrong(
+        "mask counted",
+        "The mask is counted; it is a buffer, not a parameter: it is not learned.",
+        lambda d_in, d_out, num_heads, qkv_bias: (
+            3 * (d_in * d_out + d_out * qkv_bias) + d_out * d_out + d_out + 1024 * 1024
+        ),
+    ),
+    Wrong(
+        "d_in × d_in",
+        "The three matrices are counted as d_in × d_in; they are d_in × d_out.",
+        lambda d_in, d_out, num_heads, qkv_bias: 3 * (d_in * d_in + d_out * qkv_bias) + d_out * d_out + d_out,
+    ),
+    Wrong(
+        "three biases of out_proj",
+        "out_proj has one bias of d_out, not three.",
+        lambda d_in, d_out, num_heads, qkv_bias: 3 * (d_in * d_out + d_out * qkv_bias) + d_out * d_out + 3 * d_out,
+    ),
 ]
 
 parts = [
@@ -87,30 +109,6 @@ parts = [
                 "biases that nobody asked for",
                 "3 · d_out biases are counted, but qkv_bias is False.",
                 lambda d_in, d_out, H, bias: right(d_in, d_out, H, True),
-            ),
-            Wrong(
-                "two projections",
-                "Two matrices of d_in × d_out are counted; queries, keys and values are three.",
-                lambda d_in, d_out, num_heads, qkv_bias: 2 * (d_in * d_out + d_out * qkv_bias) + d_out * d_out + d_out,
-            ),
-            Wrong(
-                "mask counted",
-                "The mask is counted; it is a buffer, not a parameter: it is not learned.",
-                lambda d_in, d_out, num_heads, qkv_bias: (
-                    3 * (d_in * d_out + d_out * qkv_bias) + d_out * d_out + d_out + 1024 * 1024
-                ),
-            ),
-            Wrong(
-                "d_in × d_in",
-                "The three matrices are counted as d_in × d_in; they are d_in × d_out.",
-                lambda d_in, d_out, num_heads, qkv_bias: 3 * (d_in * d_in + d_out * qkv_bias) + d_out * d_out + d_out,
-            ),
-            Wrong(
-                "three biases of out_proj",
-                "out_proj has one bias of d_out, not three.",
-                lambda d_in, d_out, num_heads, qkv_bias: (
-                    3 * (d_in * d_out + d_out * qkv_bias) + d_out * d_out + 3 * d_out
-                ),
             ),
             Wrong(
                 "nothing without qkv_bias",
@@ -140,30 +138,6 @@ parts = [
                 "biases of width d_in",
                 "The biases are counted as d_in = {0} numbers each; a bias is added to the output, which has d_out.",
                 lambda d_in, d_out, H, bias: right(d_in, d_out, H, False) + 3 * d_in,
-            ),
-            Wrong(
-                "two projections",
-                "Two matrices of d_in × d_out are counted; queries, keys and values are three.",
-                lambda d_in, d_out, num_heads, qkv_bias: 2 * (d_in * d_out + d_out * qkv_bias) + d_out * d_out + d_out,
-            ),
-            Wrong(
-                "mask counted",
-                "The mask is counted; it is a buffer, not a parameter: it is not learned.",
-                lambda d_in, d_out, num_heads, qkv_bias: (
-                    3 * (d_in * d_out + d_out * qkv_bias) + d_out * d_out + d_out + 1024 * 1024
-                ),
-            ),
-            Wrong(
-                "d_in × d_in",
-                "The three matrices are counted as d_in × d_in; they are d_in × d_out.",
-                lambda d_in, d_out, num_heads, qkv_bias: 3 * (d_in * d_in + d_out * qkv_bias) + d_out * d_out + d_out,
-            ),
-            Wrong(
-                "three biases of out_proj",
-                "out_proj has one bias of d_out, not three.",
-                lambda d_in, d_out, num_heads, qkv_bias: (
-                    3 * (d_in * d_out + d_out * qkv_bias) + d_out * d_out + 3 * d_out
-                ),
             ),
             Wrong(
                 "bias of one number",
