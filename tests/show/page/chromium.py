@@ -41,6 +41,11 @@ def chromium() -> Iterator[Any]:
         browser.close()
 
 
+def address_of(tab: Any) -> str:
+    """Where the tab is; playwright's own `url` is told of a change of the page's history only later."""
+    return tab.evaluate("location.href")
+
+
 class OpenPage:
     """A page in a tab of its own; `messages` holds everything that the console said."""
 
