@@ -21,13 +21,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+import regard
 from benchmarks import harness
 from benchmarks.harness import Setting
-from benchmarks.twins import QUICK
+from benchmarks.twins import LLAMA, QUICK
 from regard.gpt import GPT, GPTConfig
 from regard.heads.atlas.collect import AtlasBuilder
 from regard.heads.watch import watch
 
+BOOK = Path(regard.__file__).parent / "school" / "texts" / "alice.txt"
 PLAIN, WATCHED, ATLAS = "unwatched", "watched", "added to an atlas"
 
 
@@ -42,12 +44,15 @@ def run(
     """Time the batches, show the table, and write atlas.json into out_dir. config: of a random model; None is tiny."""
     results = harness.start("atlas", command, setting.device, setting.as_json() | {"shape": shape, "tokens": tokens})
     torch.manual_seed(setting.seed)
-    model = GPT.from_pretrained("tiny") if config is None else GPT(config)
+    tiny = GPT.from_pretrained("tiny")
+    with torch.device(setting.device):
+        model = tiny if config is None else GPT(config)
     model = model.to(setting.device, setting.dtype).eval()
     B, T = shape
-    ids = torch.randint(1, model.config.vocab_size, (max(3, tokens // (B * T)), B, T), device=setting.device)
-    ids[:, :, T // 2 :] = ids[:, :, : T - T // 2]  # half of it repeats, so that heads have something to find
-    builder = AtlasBuilder(model)
+    book = torch.tensor(tiny.tokenizer.encode(BOOK.read_text(encoding="utf-8")))
+    starts = torch.randint(0, len(book) - T + 1, (max(3, tokens // (B * T)), B, 1))
+    ids = book[starts + torch.arange(T)].to(setting.device)
+    builder = AtlasBuilder(model, tiny.tokenizer)
     calls: dict[str, Callable[[Tensor], object]]
     calls = {PLAIN: partial(_forward, model), WATCHED: partial(_watched, model), ATLAS: builder.add}
     seconds = time_batches(calls, ids, setting)
@@ -109,7 +114,9 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, help="CPU threads [default: PyTorch's]")
     parser.add_argument("--out", default="bench-out", metavar="DIR", help="output directory [default: %(default)s]")
     parser.add_argument("--quick", action="store_true", help="a very small model, for a run of a few seconds")
-    parser.add_argument("--model", help="preset of GPTConfig, with random weights [default: the model in the package]")
+    parser.add_argument(
+        "--model", help="preset of GPTConfig, or llama, with random weights [default: the model in the package]"
+    )
     parser.add_argument("--tokens", type=int, default=100_000, help="tokens in all [default: %(default)s]")
     parser.add_argument("--shape", default="16,256", help="texts of a batch, tokens of a text [default: %(default)s]")
     parser.add_argument("--rounds", type=int, default=1, help=argparse.SUPPRESS)
@@ -125,7 +132,9 @@ def _prepare(options: argparse.Namespace) -> Callable[..., object]:
         B, T = (int(one) for one in options.shape.split(","))
     except ValueError:
         raise ValueError(f"--shape {options.shape} must be two whole numbers, such as 16,256") from None
-    config = QUICK if options.quick else None if options.model is None else GPTConfig.preset(options.model)
+    config = QUICK if options.quick else LLAMA if options.model == "llama" else None
+    if config is None and options.model is not None:
+        config = GPTConfig.preset(options.model)
     if options.quick:
         B, T = 2, 32
     setting = Setting(device, harness.find_dtype(options.dtype, cuda))

@@ -7,11 +7,28 @@ from typing import Any
 import torch
 from torch import nn
 
+from regard import Rotary
 from regard.gpt import GPT, GPTConfig
 from regard.gpt.checkpoint.weight_names import places_in_file
 
 # Small enough for a run of a few seconds.
 QUICK = GPTConfig(vocab_size=499, context_length=64, num_layers=2, d_model=64, num_heads=4)
+
+# The sizes of a Llama with a billion parameters.
+LLAMA = GPTConfig(
+    vocab_size=128_256,
+    context_length=2048,
+    num_layers=16,
+    d_model=2048,
+    num_heads=32,
+    num_kv_heads=8,
+    d_ff=8192,
+    rotary=Rotary(base=500_000.0),
+    norm="rms",
+    feed_forward="swiglu",
+    qkv_bias=False,
+    bias=False,
+)
 
 
 @torch.no_grad()

@@ -2,10 +2,12 @@
 
 import pytest
 import torch
+from tokenizers import decoders
 
 import regard
 from heads.atlas.corpora import Letters, small_model
-from regard.heads.atlas.cells import CLASSES, POSITIONS, mix, position_bin, row_tokens
+from heads.inputs.test_pieces import of_words
+from regard.heads.atlas.cells import CLASSES, POSITIONS, TokenClasses, _class_of, mix, position_bin, row_tokens
 from regard.heads.inputs.pieces import TokenReader
 
 
@@ -13,7 +15,7 @@ def tokens_of(ids, padding=None):
     model = small_model()
     with torch.no_grad(), regard.watch(model, tokenizer=Letters(), padding=padding) as seen:
         model(ids)
-    return row_tokens(seen[0].record, TokenReader(Letters()))
+    return row_tokens(seen[0].record, TokenClasses(TokenReader(Letters())))
 
 
 def test_every_token_has_one_class_and_one_position():
@@ -70,10 +72,55 @@ def test_numbers_are_spread_evenly():
     assert counts.sub(100_003 / 8).abs().max() < 5 * (100_003 / 8) ** 0.5
 
 
-@pytest.mark.parametrize("reader", [None, TokenReader(Letters())])
-def test_without_a_reader_no_token_has_a_class(reader):
+def test_without_a_reader_no_token_has_a_class():
     model = small_model()
     with torch.no_grad(), regard.watch(model) as seen:
         model(torch.tensor([[1, 2, 3]]))
-    found = row_tokens(seen[0].record, reader).cells[:, :, : len(CLASSES)]
-    assert found.sum().item() == 0  # a report without a reader knows no words either
+    found = row_tokens(seen[0].record, None).cells[:, :, : len(CLASSES)]
+    assert found.sum().item() == 0
+
+
+def tokenizers():
+    """Tokenizers whose tokens depend in different ways on what is around them, with ids up to which they are tried."""
+    transformers = pytest.importorskip("transformers")
+    fallback = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    pieces = ["<s>", "▁Al", "ice", "▁1", "▁.", "<0xE7>", "<0x8C>", "<0xAB>", "<0xF0>", "▁", "\u200d"]
+    yield regard.GPT.from_pretrained("tiny").tokenizer, 330  # the bytes and some words
+    yield of_words(pieces, fallback, ["<s>"]), len(pieces) + 1
+    yield of_words(["?", "al", "ice</w>", ".</w>", "12"], decoders.BPEDecoder(suffix="</w>"), ["?"]), 6
+    yield of_words(["[CLS]", "al", "##ice", "##.", "猫", "##7"], decoders.WordPiece(), ["[CLS]"]), 6
+    yield transformers.ByT5Tokenizer(), 262
+    yield AtSigns(), 4
+
+
+class AtSigns:
+    """A slow tokenizer, of which every token may depend on all before."""
+
+    all_special_ids = ()
+    words = ("ca@@", "t", "猫")
+
+    def __len__(self):
+        return len(self.words)
+
+    def convert_ids_to_tokens(self, i):
+        return self.words[i]
+
+    def convert_tokens_to_string(self, tokens):
+        return " ".join(tokens).replace("@@ ", "")
+
+
+def test_classes_are_those_of_the_whole_text():
+    generator = torch.Generator().manual_seed(3)
+    for tokenizer, most in tokenizers():
+        reader, classes, found = TokenReader(tokenizer), TokenClasses(TokenReader(tokenizer)), set()
+        for shape in [(1, 0), (1, 1), (3, 2), *[(7, 29)] * 12]:
+            ids = torch.randint(0, most, shape, generator=generator)
+            real = torch.rand(shape, generator=generator) < 0.9
+            texts = [reader.read(*row) for row in zip(ids.tolist(), (~real).tolist(), strict=True)]
+            expected = [
+                [_class_of(piece, more, one in reader.special) for piece, more, one in zip(*tokens, row, strict=True)]
+                for tokens, row in zip([(text.pieces, text.continues) for text in texts], ids.tolist(), strict=True)
+            ]
+            assert torch.equal(classes.of(ids, real)[real], torch.tensor(expected).reshape(shape)[real])
+            found.update(*expected)
+        assert len(found) >= 2

@@ -84,6 +84,11 @@ def check(call):
         torch.testing.assert_close(
             on_demand.weights(call, lse, head, rows, cols), dense.weights(call, lse, head, rows, cols), **CLOSE
         )
+    texts, heads, rows = on_demand.counted(call, lse).nonzero().unbind(1)
+    order = torch.randperm(len(texts))
+    texts, heads, rows = texts[order], heads[order], rows[order]
+    single = on_demand.weights_of_rows(call, lse, texts, heads, rows)
+    torch.testing.assert_close(single, dense.probabilities(call)[texts, heads, rows], **CLOSE)
     amounts = torch.rand(call.sizes[0], 2, call.sizes[2])
     torch.testing.assert_close(on_demand.carry(call, lse, amounts), dense.carry(call, lse, amounts), **CLOSE)
 

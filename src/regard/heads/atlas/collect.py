@@ -5,17 +5,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from regard.heads.atlas.cells import RowTokens, row_tokens
-from regard.heads.atlas.examples import Samples, add_examples
+from regard.heads.atlas.cells import RowTokens, TokenClasses, row_tokens
+from regard.heads.atlas.reservoir import Reservoir
 from regard.heads.atlas.result import Atlas
-from regard.heads.atlas.sums import LayerAtlas, Sums, add_record
+from regard.heads.atlas.sums import LayerAtlas, Sums, sums_of
 from regard.heads.change.effect import effect as run_effect
 from regard.heads.inputs.pieces import reader_of
+from regard.heads.measure.registry import AVERAGED
 from regard.heads.probe import evaluating, frugal_options
 from regard.heads.probe import probe as run_probe
 from regard.heads.report.record import Record
@@ -24,6 +26,7 @@ from regard.heads.watch import watch
 from regard.support.super_init import check_initialised
 
 Batch = str | Tensor | Sequence[Any] | Mapping[str, Any]
+_IN_CACHE, _TOGETHER = 1 << 14, 1 << 22  # rows of heads that are added together, on a CPU and on a GPU
 _SAMPLED = 64  # values of each parameter that make the fingerprint of a model
 
 
@@ -79,6 +82,7 @@ class AtlasBuilder:
         check_initialised(model)
         self.model, self._tokenizer = model, tokenizer if tokenizer is not None else getattr(model, "tokenizer", None)
         self._reader = reader_of(model, tokenizer)
+        self._classes = None if self._reader is None else TokenClasses(self._reader)
         self._device = next((one.device for one in model.parameters()), torch.device("cpu"))
         self._options = frugal_options(model)
         self._done = Atlas([], type(model).__name__, weights_fingerprint(model)) if start is None else start
@@ -86,8 +90,8 @@ class AtlasBuilder:
             raise ValueError(
                 "start is an atlas of a model with other weights; give the model that it was measured with"
             )
-        self._sums = [layer.sums.to(self._device) for layer in self._done.layers]
-        self._samples = [layer.samples + Samples(layer.heads) for layer in self._done.layers]
+        self._sums = Sums.joined([layer.sums.to(self._device) for layer in self._done.layers] or [Sums.zeros(0)])
+        self._reservoir = Reservoir(sum(layer.heads for layer in self._done.layers), self._device)
         self._layers = [(layer.name, layer.heads) for layer in self._done.layers]
         self._marks = [layer.marks for layer in self._done.layers]
         self.texts, self.tokens = self._done.texts, self._done.tokens
@@ -107,8 +111,8 @@ class AtlasBuilder:
                 "atlas needs a model that runs the same layers for every batch, and no generation"
             )
         if not self._layers:
-            self._sums = [Sums.zeros(record.sizes[1], record.steps[0].call.device) for record in records]
-            self._samples = [Samples(heads) for _, heads in layers]
+            heads, device = sum(heads for _, heads in layers), records[0].steps[0].call.device
+            self._sums, self._reservoir = Sums.zeros(heads, device), Reservoir(heads, device)
             self._layers, self._marks = layers, [()] * len(layers)
         self._add_records(records)
         self._marks = [_joined(one, basis_of(record).marks) for one, record in zip(self._marks, records, strict=True)]
@@ -116,16 +120,14 @@ class AtlasBuilder:
         self.tokens += int(records[0].real().sum())
 
     def _add_records(self, records: Sequence[Record]) -> None:
-        """First all sums, which may refuse a batch, of copies; then the examples."""
+        """First all sums, which may refuse a batch; then the examples."""
         read: dict[Any, RowTokens] = {}
         tokens = [self._tokens_of(record, read) for record in records]
-        added = [
-            add_record(Sums.zeros(record.sizes[1], sums.rows.device), record, own)
-            for sums, record, own in zip(self._sums, records, tokens, strict=True)
-        ]
-        self._sums = [one + two for one, two in zip(self._sums, added, strict=True)]
-        for samples, record, own in zip(self._samples, records, tokens, strict=True):
-            add_examples(samples, record, own)
+        runs = _alike(records, tokens)
+        self._sums = self._sums + Sums.joined([sums_of(records[run], tokens[run.start]) for run in runs])
+        first = [0, *accumulate(record.sizes[1] for record in records)]
+        for run in runs:
+            self._reservoir.add(records[run], first[run], tokens[run.start])
 
     def _tokens_of(self, record: Record, read: dict[Any, RowTokens]) -> RowTokens:
         """The tokens of its rows, read once for all layers that have the same ones."""
@@ -133,7 +135,7 @@ class AtlasBuilder:
         ids = origin.tokens if not record.across else None if origin.query_text is None else origin.query_text.ids
         key = (id(ids), id(origin.real), record.sizes[0], record.sizes[2], record.across)
         if key not in read:
-            read[key] = row_tokens(record, self._reader)
+            read[key] = row_tokens(record, self._classes)
         return read[key]
 
     def _inputs(self, batch: Batch) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -158,14 +160,37 @@ class AtlasBuilder:
 
     def atlas(self, **extra: Any) -> Atlas:
         """What was added so far, on the CPU; extra: plain values that its file carries."""
-        each = zip(self._layers, self._sums, self._samples, self._marks, strict=True)
+        chosen = self._reservoir.samples([heads for _, heads in self._layers], self._reader)
+        sums, last = self._sums.to("cpu"), list(accumulate(heads for _, heads in self._layers))
+        each = zip(self._layers, last, chosen, self._marks, strict=True)
         layers = [
-            LayerAtlas(name, sums.to("cpu"), samples + Samples(heads), marks)
-            for (name, heads), sums, samples, marks in each
+            LayerAtlas(name, sums.of(slice(end - heads, end)), samples, marks)
+            for (name, heads), end, samples, marks in each
         ]
         for number, before in enumerate(self._done.layers):
-            layers[number] = replace(layers[number], probed=before.probed, costs=before.costs)
+            one = layers[number]
+            layers[number] = replace(
+                one, samples=before.samples + one.samples, probed=before.probed, costs=before.costs
+            )
         return Atlas(layers, self._done.model, self._done.weights, self.texts, self.tokens, extra)
+
+
+def _alike(records: Sequence[Record], tokens: Sequence[RowTokens]) -> list[slice]:
+    """Runs of layers that are added together: fewer operations are faster, as long as a CPU's cache holds them."""
+    known = [tuple(filter(record.has, AVERAGED)) for record in records]
+    runs: list[slice] = []
+    for number, record in enumerate(records):
+        B, H, T, _ = record.sizes
+        start = runs[-1].start if runs else 0
+        same = number and tokens[number] is tokens[start] and known[number] == known[start]
+        same = same and record.sizes == records[start].sizes
+        most = _IN_CACHE if record.steps[0].call.device.type == "cpu" else _TOGETHER
+        few = B * H * T * (number + 1 - start) <= most
+        if same and few:
+            runs[-1] = slice(start, number + 1)
+        else:
+            runs.append(slice(number, number + 1))
+    return runs
 
 
 HeadScores = Mapping[tuple[int, int], Tensor]  # by layer and head

@@ -6,6 +6,7 @@ beyond the last bits of the first, and nothing at all in the others.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 import torch
@@ -71,6 +72,17 @@ class Sums:
         one, two = self.reaching(reach), other.reaching(reach)
         return Sums(**{field.name: getattr(one, field.name) + getattr(two, field.name) for field in fields(Sums)})
 
+    @staticmethod
+    def joined(parts: Sequence[Sums]) -> Sums:
+        """Those of the heads of all parts, one part after the other."""
+        reach = max(part.reach for part in parts)
+        each = [part.reaching(reach) for part in parts]
+        return Sums(**{field.name: torch.cat([getattr(one, field.name) for one in each]) for field in fields(Sums)})
+
+    def of(self, heads: slice) -> Sums:
+        """Those of some heads."""
+        return Sums(**{name: tensor[heads] for name, tensor in vars(self).items()})
+
     def to(self, device: torch.device | str) -> Sums:
         """A copy on this device."""
         return Sums(**{name: tensor.to(device, copy=True) for name, tensor in vars(self).items()})
@@ -111,17 +123,18 @@ class LayerAtlas:
         return replace(self, sums=sums, samples=samples, marks=marks, **beside)
 
 
-def add_record(sums: Sums, record: Record, tokens: RowTokens) -> Sums:
-    """The sums with the rows of one layer of one forward; `sums` is changed in place where it reaches far enough."""
-    B, H, T, S = record.sizes
-    sums = sums.reaching(max(T, S))
+def sums_of(records: Sequence[Record], tokens: RowTokens) -> Sums:
+    """The sums of the heads of some layers of one forward, which read these tokens and have the same statistics."""
+    B, _, T, S = records[0].sizes
+    known = [name for name in AVERAGED if records[0].has(name)]
+    device = records[0].steps[0].call.device
+    sums = Sums.zeros(sum(record.sizes[1] for record in records), device).reaching(max(T, S))
     if not B * T:
         return sums
-    known = [name for name in AVERAGED if record.has(name)]
-    absent = torch.full((B, H, T), torch.nan, device=sums.rows.device)
-    values = torch.stack([record.read(name) if name in known else absent for name in AVERAGED], 2)  # (B, H, K, T)
-    visible, distance = (one.double() for one in record.visible())
-    _refuse_nan(record, visible, values[:, :, AVERAGED.index("largest")])
+    values = torch.cat([_values(record, known) for record in records], 1)  # (B, H, K, T)
+    seen = [record.visible() for record in records]
+    visible, distance = (torch.cat(parts, 1).double() for parts in zip(*seen, strict=True))
+    _refuse_nan(records, visible, values[:, :, AVERAGED.index("largest")])
     rows = values.double()
     valid = ~rows.isnan()
     chance, uniform = 1 / visible, uniform_values(visible, distance)
@@ -147,8 +160,19 @@ def add_record(sums: Sums, record: Record, tokens: RowTokens) -> Sums:
     )
     sums.jobs.add_(counts_of(numbers))
     _add_texts(sums, by_text, valid, chance, uniform)
-    add_largest(record, sums.steps, sums.places)
+    first = 0
+    for record in records:
+        own = slice(first, first + record.sizes[1])
+        add_largest(record, sums.steps[own], sums.places[own])
+        first = own.stop
     return sums
+
+
+def _values(record: Record, known: Sequence[str]) -> Tensor:
+    """(B, H, K, T): the statistics in the order of AVERAGED; NaN where one is not known."""
+    absent = record.read(known[0]).new_full((), torch.nan)
+    B, H, T, _ = record.sizes
+    return torch.stack([record.read(name) if name in known else absent.expand(B, H, T) for name in AVERAGED], 2)
 
 
 def _add_bins(sums: Sums, values: Tensor, valid: Tensor) -> None:
@@ -177,17 +201,18 @@ def _add_texts(sums: Sums, by_text: Tensor, valid: Tensor, chance: Tensor, unifo
     sums.text_jobs.add_(counts_of(job_numbers(each, by_chance, even)))
 
 
-def _refuse_nan(record: Record, visible: Tensor, largest: Tensor) -> None:
+def _refuse_nan(records: Sequence[Record], visible: Tensor, largest: Tensor) -> None:
     """Rows that see a key and have no weights are of a model that computes NaN; leaving them out would hide that."""
     lost = ~visible.isnan() & largest.isnan()
     if not bool(lost.any()):
         return
-    attention = record.call(0).attention
-    numbers = (attention.q, attention.k) if isinstance(attention, QK) else (attention.weights,)
-    if all(bool(one.isfinite().all()) for one in numbers):
-        return  # all weights of a row may be 0
-    text, head, row = (int(one) for one in lost.nonzero()[0])
-    raise ValueError(
-        f"the weights of {record.name or 'the model'} are NaN, in head {head} at token {row} of text {text} of this "
-        "batch; check the model's weights, its dtype and the padding"
-    )
+    for record, own in zip(records, lost.split([record.sizes[1] for record in records], 1), strict=True):
+        attention = record.call(0).attention
+        numbers = (attention.q, attention.k) if isinstance(attention, QK) else (attention.weights,)
+        if not bool(own.any()) or all(bool(one.isfinite().all()) for one in numbers):
+            continue  # all weights of a row may be 0
+        text, head, row = (int(one) for one in own.nonzero()[0])
+        raise ValueError(
+            f"the weights of {record.name or 'the model'} are NaN, in head {head} at token {row} of text {text} of "
+            "this batch; check the model's weights, its dtype and the padding"
+        )

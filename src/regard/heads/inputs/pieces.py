@@ -59,7 +59,9 @@ class TextReader:
 
 
 class TokenReader(TextReader):
-    """Reads token ids by a tokenizer."""
+    """Reads token ids by a tokenizer. by_neighbours: what a token is depends on those beside it only."""
+
+    by_neighbours = True
 
     def __init__(self, tokenizer: Any) -> None:
         super().__init__()
@@ -74,13 +76,28 @@ class TokenReader(TextReader):
             self.special = frozenset(tokenizer.all_special_ids)
             self._name, self._size = tokenizer.convert_ids_to_tokens, len(tokenizer)
             self._spell = _spelling_of_slow(tokenizer)
+            self.by_neighbours = not (isinstance(self._spell, partial) and self._spell.func is _by_decoding)
         else:
             raise ValueError(f"tokenizer is a {type(tokenizer).__name__}; give {ACCEPTED}")
         self.beginning: int | None = getattr(tokenizer, "bos_token_id", None)
         if self.beginning is None:
             self.beginning = getattr(tokenizer, "end", None)  # regard's: it stands between documents
 
+    def edges(self, token: int) -> tuple[object, object] | None:
+        """What of a token decides whether the next one continues its word, and whether it continues that before.
+
+        None where more decides: its bytes are part of a character, or decoding looks at all tokens before.
+        """
+        one, after = self._spelled([token, token])
+        if not self.by_neighbours or not _is_text(one.data):
+            return None
+        text = one.data.decode()
+        return (text[-1], one.special, after.continues), (text[0], one.special, one.continues)
+
     def _read(self, ids: Sequence[int], padding: Sequence[bool]) -> TextTokens:
+        return _joined(self._spelled(ids), padding)
+
+    def _spelled(self, ids: Sequence[int]) -> list[Spelling]:
         names = [self._name(i) if 0 <= i < self._size and i not in self._added else None for i in ids]
         spelled: list[Spelling] = []
         for is_named, run in groupby(zip(ids, names, strict=True), key=lambda token: token[1] is not None):
@@ -90,10 +107,10 @@ class TokenReader(TextReader):
                 for i, _ in run:
                     is_special = i in self.special or i not in self._added
                     spelled.append(Spelling(self._added.get(i, f"<id {i}>").encode(), is_special))
-        return _joined(spelled, padding)
+        return spelled
 
 
-def reader_of(model: Any, tokenizer: Any) -> TextReader | None:
+def reader_of(model: Any, tokenizer: Any) -> TokenReader | None:
     """Reads token ids by this tokenizer, or by the model's own, if it has one."""
     if tokenizer is not None:
         return TokenReader(tokenizer)
@@ -230,6 +247,13 @@ def _characters(tokens: Sequence[tuple[int, bytes]]) -> Iterator[tuple[str, list
         is_text = not "\udc80" <= character <= "\udcff"
         yield character if is_text else f"\\x{ord(character) - 0xDC00:02x}", owner[at : at + size]
         at += size
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        return bool(data.decode())
+    except UnicodeDecodeError:
+        return False
 
 
 def _part(character: str, token: int, owners: Sequence[int]) -> str:

@@ -11,12 +11,14 @@ from itertools import groupby, pairwise
 import torch
 from torch import Tensor
 
-from regard.attention.masks import EVERYTHING
+from regard.attention.masks import EVERYTHING, to_four_axes
+from regard.attention.numerics import without_autocast
 from regard.heads.calls.call import OwnWeights, WatchedCall
 from regard.heads.calls.visibility import sees_a_key
 from regard.heads.measure.kernels import exact_weights as tiles
 from regard.heads.measure.kernels.exact_weights import HeadWeights, Tile
 
+_GATHERED = 1 << 25  # numbers of keys that are gathered at a time
 TOP = 8  # how many keys a query keeps where "top" is collected
 MAP = 128  # cells of a side where "map" is collected
 
@@ -43,6 +45,40 @@ def weights(call: WatchedCall, lse: Tensor, head: int, rows: Tensor, cols: Tenso
             p = one.tile(Tile(b, head, int(rows[first]), int(rows[last - 1]) + 1, low, high))[0]
             result[i, first:last] = p if every else p[:, cols - low]
     return result
+
+
+def weights_of_rows(call: WatchedCall, lse: Tensor, texts: Tensor, heads: Tensor, rows: Tensor) -> Tensor:
+    """The exact weights of single rows that count, (n, S), of any texts and heads: (n,) numbers each."""
+    attention, S = call.attention, call.sizes[3]
+    if isinstance(attention, OwnWeights):
+        return attention.weights[texts, heads, rows].to(result_dtype(call))
+    shared, wide = attention.q.shape[1] // attention.k.shape[1], result_dtype(call)
+    q = attention.q[texts, heads, rows].to(wide) * attention.scale  # (n, D)
+    result = torch.empty(len(rows), S, dtype=wide, device=call.device)
+    cols = torch.arange(S, device=call.device)
+    for some in torch.arange(len(rows), device=call.device).split(max(1, _GATHERED // max(S * q.shape[1], 1))):
+        b, h, t = texts[some], heads[some], rows[some]
+        with without_autocast(q):
+            x = torch.bmm(attention.k[b, h // shared].to(wide), q[some, :, None])[..., 0]  # (n, S)
+        if attention.bias is not None:
+            x += _entries(attention.bias, b, h, t).to(wide)
+        if attention.alibi is not None:
+            x -= attention.alibi.to(wide)[h, None] * (t[:, None] + call.shift - cols).abs()
+        if attention.mask is not EVERYTHING:
+            own, place = t.unique(return_inverse=True)
+            x.masked_fill_(~_entries(attention.mask.tile(own, cols, call.shift), b, h, place), -torch.inf)
+        result[some] = (x - lse[b, h, t, None]).exp_()
+    return result
+
+
+def _entries(one: Tensor, texts: Tensor, heads: Tensor, rows: Tensor) -> Tensor:
+    """(n, S): the lines of a tensor (B or 1, H or 1, T or 1, S or 1) that belong to these rows."""
+    one = to_four_axes(one)
+    places = [
+        index if size > 1 else torch.zeros_like(index)
+        for index, size in zip((texts, heads, rows), one.shape, strict=False)
+    ]
+    return one[tuple(places)]
 
 
 def _tiles(call: WatchedCall, lse: Tensor, head: int | None = None) -> Iterator[tuple[Tile, Tensor]]:

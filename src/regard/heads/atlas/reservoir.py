@@ -1,0 +1,190 @@
+"""The rows that are kept as examples while a corpus is read, as tensors on the model's device.
+
+Rows of all heads are chosen at once, and only for those that are kept the weights are computed. What a row is as text is
+read when the samples are asked for: most rows are displaced by others before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from regard.heads.atlas.cells import RowTokens
+from regard.heads.atlas.examples import (
+    AFTER,
+    BEFORE,
+    BESIDE,
+    FEW,
+    GROUPS,
+    KEPT,
+    KEYS,
+    STRENGTHS,
+    STRONGEST,
+    UNIFORM,
+    ExampleRow,
+    ExcerptToken,
+    Samples,
+)
+from regard.heads.inputs.pieces import TextReader
+from regard.heads.measure import on_demand
+from regard.heads.report.record import Record
+from regard.support.tokens import TextTokens
+
+_FULL = (1 << 63) - 1
+_GRID = 10_000  # strengths are ordered to four decimals: the same row in another batch may differ in the last bits
+_TEXTS = 4096  # so many texts are kept before those without an example are dropped
+
+
+class Rows(NamedTuple):
+    """n rows. place: head × GROUPS + group; key: the smaller, the rather it is kept; text, token: see ExampleRow."""
+
+    place: Tensor
+    key: Tensor
+    text: Tensor
+    token: Tensor
+    strength: Tensor
+    keys: Tensor  # (n, KEYS), −1 where there is none
+    weights: Tensor
+
+    def at(self, index: Tensor) -> Rows:
+        """Some of them."""
+        return Rows(*(one[index] for one in self))
+
+
+class _Choice(NamedTuple):
+    """n rows of a batch: see Rows; batch and row: where they stand in it."""
+
+    place: Tensor
+    key: Tensor
+    batch: Tensor
+    row: Tensor
+
+
+class Reservoir:
+    """The rows of all heads of a model, numbered through all layers, that are kept: in each group those of least keys."""
+
+    def __init__(self, heads: int, device: torch.device | str = "cpu") -> None:
+        self._kept = torch.tensor(KEPT, device=device).repeat(heads)  # of each place
+        self._limits = torch.full_like(self._kept, _FULL)  # keys from which on a row is not kept
+        none, many = torch.zeros(0, dtype=torch.long, device=device), torch.zeros(0, KEYS, device=device)
+        self._rows = Rows(none, none, none, none, none.double(), many.long(), many.double())
+        self._texts: dict[int, tuple[list[int], list[bool]]] = {}  # ids and padding, by the text's number
+
+    def add(self, records: Sequence[Record], first_heads: Sequence[int], tokens: RowTokens) -> None:
+        """Choose rows of the layers of one forward that read the same tokens; first_heads: the number of their first."""
+        able = [
+            (record, first)
+            for record, first in zip(records, first_heads, strict=True)
+            if record.attends_to_itself and record.kept and record.has("largest") and record.sizes[2] == record.sizes[3]
+        ]
+        if tokens.ids is None or tokens.numbers is None or tokens.keys is None or not able or not tokens.ids.numel():
+            return
+        largest = torch.cat([record.read("largest").detach() for record, _ in able], 1).double()
+        heads = torch.cat([first + torch.arange(record.sizes[1]) for record, first in able]).to(largest.device)
+        several = torch.cat([record.visible()[0] for record, _ in able], 1) > 1  # NaN is not more than 1
+        choice = self._chosen(largest, several & ~largest.isnan(), tokens.numbers, heads)
+        if not len(choice.place):
+            return
+        for text, ids, padding in zip(tokens.keys.tolist(), tokens.ids.tolist(), (~tokens.real).tolist(), strict=True):
+            self._texts[text] = ids, padding
+        firsts = torch.tensor([first for _, first in able], device=heads.device)
+        edges = torch.searchsorted(choice.place, firsts * GROUPS).tolist()
+        parts = [
+            self._looks(record, tokens, first, _Choice(*(one[start:end] for one in choice)))
+            for (record, first), start, end in zip(able, edges, [*edges[1:], len(choice.place)], strict=True)
+            if end > start
+        ]
+        self._merge(Rows(*(torch.cat(columns) for columns in zip(self._rows, *parts, strict=True))))
+
+    def _chosen(self, largest: Tensor, may_choose: Tensor, numbers: Tensor, heads: Tensor) -> _Choice:
+        """The rows of a batch that are kept, in the order of their places; largest: (B, n, T) of these heads."""
+        strength = largest.clamp(0, 1).nan_to_num(0.0)
+        weakness = _GRID - (strength * _GRID).round().long()
+        wide = numbers[:, None].expand_as(weakness)
+        groups = torch.stack(
+            [
+                (strength * STRENGTHS).long().clamp(max=STRENGTHS - 1),
+                torch.full_like(weakness, UNIFORM),
+                torch.full_like(weakness, STRONGEST),
+            ]
+        )
+        keys = torch.stack([wide, wide, (weakness << 48) | (wide >> 15)])
+        places = groups + heads[:, None] * GROUPS
+        group, batch, head, row = (may_choose & (keys < self._limits[places])).nonzero(as_tuple=True)
+        found = _Choice(places[group, batch, head, row], keys[group, batch, head, row], batch, row)
+        order = _in_order(found.place, found.key)
+        place = found.place[order]
+        order = order[_rank(place) < self._kept[place]]
+        return _Choice(*(one[order] for one in found))
+
+    def _looks(self, record: Record, tokens: RowTokens, first: int, choice: _Choice) -> Rows:
+        """Where the chosen rows of one layer look."""
+        assert tokens.keys is not None
+        device = choice.row.device
+        before = (tokens.at < 0).sum(1).to(device)[choice.batch]  # padding in front of the text
+        head = choice.place // GROUPS - first
+        strength = record.read("largest").detach()[choice.batch, head, choice.row].double()
+        weights = on_demand.weights_of_rows(record.call(0), record.lse(0), choice.batch, head, choice.row)
+        best, at = weights.topk(min(KEYS, weights.shape[1]), dim=-1)
+        at = torch.where(best >= FEW, at - before[:, None], -1)
+        missing = (0, KEYS - best.shape[1])
+        at, best = (torch.nn.functional.pad(one, missing, value=value) for one, value in ((at, -1), (best, 0.0)))
+        text = tokens.keys.to(device)[choice.batch]
+        return Rows(choice.place, choice.key, text, choice.row - before, strength, at, best.double())
+
+    def _merge(self, rows: Rows) -> None:
+        """Keep of these rows those with the least keys, each once."""
+        rows = rows.at(_in_order(rows.place, rows.key, rows.text, rows.token))
+        same = torch.stack([one[1:] == one[:-1] for one in rows[:4]]).all(0)
+        rows = rows.at(torch.cat([~same[:1] | True, ~same]) if len(same) else torch.ones_like(rows.place).bool())
+        rank = _rank(rows.place)
+        last = rank == self._kept[rows.place] - 1
+        self._limits = self._limits.index_put((rows.place[last],), rows.key[last])
+        self._rows = rows.at(rank < self._kept[rows.place])
+        if len(self._texts) > _TEXTS:
+            self._texts = {text: self._texts[text] for text in set(self._rows.text.tolist())}
+
+    def samples(self, heads: Sequence[int], reader: TextReader | None) -> list[Samples]:
+        """Those of layers of so many heads, with their tokens as text."""
+        result = [Samples(size) for size in heads]
+        owners = [(layer, head) for layer, size in enumerate(heads) for head in range(size)]
+        for place, key, text, token, strength, keys, weights in zip(*(one.tolist() for one in self._rows), strict=True):
+            layer, head = owners[place // GROUPS]
+            count = sum(one >= 0 for one in keys)
+            shown = tuple(keys[:count]), tuple(weights[:count])
+            pieces = {} if reader is None else excerpt(reader.read(*self._texts[text]), token, shown[0])
+            result[layer].put(head, place % GROUPS, key, ExampleRow(text, token, strength, *shown, pieces))
+        return result
+
+
+def excerpt(text: TextTokens, token: int, keys: Sequence[int]) -> dict[int, ExcerptToken]:
+    """The tokens around this one and around these keys, by their position in the text without its padding."""
+    first = next((at for at, padded in enumerate(text.padding) if not padded), 0)
+    wanted = set(range(token - BEFORE, token + AFTER + 1))
+    for key in keys:
+        wanted |= set(range(key - BESIDE, key + BESIDE + 1))
+    inside = [at for at in sorted(wanted) if 0 <= at < len(text) - first and not text.padding[at + first]]
+    return {
+        at: ExcerptToken(text.pieces[at + first], text.continues[at + first], text.parts.get(at + first, ""))
+        for at in inside
+    }
+
+
+def _in_order(*columns: Tensor) -> Tensor:
+    """The order that sorts by the first column, equal ones by the second, and so on."""
+    order = columns[-1].argsort(stable=True)
+    for column in columns[-2::-1]:
+        order = order[column[order].argsort(stable=True)]
+    return order
+
+
+def _rank(places: Tensor) -> Tensor:
+    """How many rows of the same place come before; places are in order.
+
+    >>> _rank(torch.tensor([3, 3, 5, 5, 5]))
+    tensor([0, 1, 0, 1, 2])
+    """
+    return torch.arange(len(places), device=places.device) - torch.searchsorted(places, places)
