@@ -121,6 +121,7 @@ class AtlasBuilder:
 
     def _add_records(self, records: Sequence[Record]) -> None:
         """First all sums, which may refuse a batch; then the examples."""
+        _share_visible(records)
         read: dict[Any, RowTokens] = {}
         tokens = [self._tokens_of(record, read) for record in records]
         runs = _alike(records, tokens)
@@ -173,6 +174,21 @@ class AtlasBuilder:
                 one, samples=before.samples + one.samples, probed=before.probed, costs=before.costs
             )
         return Atlas(layers, self._done.model, self._done.weights, self.texts, self.tokens, extra)
+
+
+def _share_visible(records: Sequence[Record]) -> None:
+    """What layers may see is counted once for those with the same mask."""
+    counted: dict[Any, dict[str, Tensor]] = {}
+    for record in records:
+        call, measured = record.steps[0].call, record.steps[0].measured
+        hides = call.attention.mask, getattr(call.attention, "bias", None), call.origin.real
+        if len(record.steps) > 1:
+            continue
+        key = (*map(id, hides), call.sizes, call.device)
+        if key in counted:
+            measured.update((name, counted[key][name]) for name in ("visible", "even_distance"))
+        record.visible()
+        counted[key] = measured
 
 
 def _alike(records: Sequence[Record], tokens: Sequence[RowTokens]) -> list[slice]:

@@ -65,8 +65,8 @@ def weights_of_rows(call: WatchedCall, lse: Tensor, texts: Tensor, heads: Tensor
         if attention.alibi is not None:
             x -= attention.alibi.to(wide)[h, None] * (t[:, None] + call.shift - cols).abs()
         if attention.mask is not EVERYTHING:
-            own, place = t.unique(return_inverse=True)
-            x.masked_fill_(~_entries(attention.mask.tile(own, cols, call.shift), b, h, place), -torch.inf)
+            seen = attention.mask.tile(t, cols, call.shift)  # all texts and heads of a mask that differs between them
+            x.masked_fill_(~_entries(seen, b, h, torch.arange(len(t), device=t.device)), -torch.inf)
         result[some] = (x - lse[b, h, t, None]).exp_()
     return result
 
