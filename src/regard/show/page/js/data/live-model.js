@@ -33,6 +33,7 @@ export class LiveModel {
    */
   static async start(document, live) {
     const [source, weights] = await Promise.all([blockOf(document, "worker"), blockOf(document, "model")]);
+    document.getElementById("block-model")?.remove(); // 15 MB of text
     const address = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
     const model = new LiveModel(new Worker(address), live);
     const { plan, tokenizer, measures, longest, steps } = live;
@@ -51,7 +52,7 @@ export class LiveModel {
     if (!data) return null;
     const { reports, blocks, ids, text, next } = data.answer;
     const start = reports.length > 1 ? { view: "compare", ...mostChanged(reports) } : {};
-    return { ids, text, next, blocks, document: { ...this.live.page, reports, start } };
+    return { ids, text, next, blocks, document: { ...this.live.page, reports, start, runs: true } };
   }
 
   /**

@@ -6,6 +6,7 @@
 import { ACTIVATIONS, normalize, rotate, softmax } from "./functions.js";
 import { plainLinear } from "./linear.js";
 import { Memory } from "./memory.js";
+import { Rows } from "./rows.js";
 import { readSafetensors } from "./safetensors.js";
 
 /**
@@ -124,8 +125,8 @@ export class Reading {
     /** @type {number[]} */
     this.ids = [];
     this.cache = model.takeCache();
-    /** Of each layer and head, a row of weights for each token, from the first key on. @type {Float32Array[][][]} */
-    this.weights = model.layers.map((one) => Array.from({ length: one.heads }, () => []));
+    /** Of each layer and head, a row of weights for each token, from the first key on. */
+    this.weights = model.layers.map((one) => Array.from({ length: one.heads }, () => new Rows()));
     /** What follows the last token: a score for each token of the vocabulary. @type {Float32Array} */
     this.logits = new Float32Array(0);
   }
@@ -286,13 +287,11 @@ export class Reading {
       for (const [ofLayer, ofHead, query, key] of this.cut.edges ?? [])
         if (ofLayer === layer && ofHead === head && query >= start && query < S && key <= query)
           f[scores + (query - start) * S + key] = Number.NEGATIVE_INFINITY;
-      const kept = new Float32Array((T * (start + 1 + S)) / 2); // one buffer for all new rows of a head
-      for (let t = 0, at = 0; t < T; t++) {
+      for (let t = 0; t < T; t++) {
         const end = start + t + 1;
         const first = window === null ? 0 : Math.max(0, end - window);
         softmax(f, scores + t * S, S, first, end, scale);
-        kept.set(f.subarray(scores + t * S, scores + t * S + end), at);
-        this.weights[layer][head].push(kept.subarray(at, (at += end)));
+        this.weights[layer][head].add(f, scores + t * S);
       }
       linear(scores, S, values + group * D * C, C, -1, out + head * D, H * D, T, S, D);
       if (cutHeads.has(head))

@@ -91,7 +91,7 @@ export class LiveReader {
       const id = sample(reading.logits, temperature, Math.random());
       if (this.model.plan.ends.includes(id)) return;
       reading.addAll([id]);
-      const newest = reading.weights.flatMap((heads) => heads.map((rows) => rows[rows.length - 1]));
+      const newest = reading.weights.flatMap((heads) => heads.map((rows) => rows.row(rows.length - 1)));
       const rows = new Float32Array(newest.length * reading.ids.length);
       newest.forEach((row, i) => rows.set(row, i * reading.ids.length));
       yield { id, text: this.tokenizer.decode(reading.ids), rows };

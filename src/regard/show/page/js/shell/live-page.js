@@ -1,7 +1,6 @@
 // The page that runs its model: a field for a text, what comes next, cuts, and below them the page of that text.
 //
-// This bar is beside the app, not in it: the app is made anew for each text, and a field in which somebody types must
-// stay where it is.
+// This bar is beside the app, which shows other reports for each text.
 
 import { LiveModel } from "../data/live-model.js";
 import { preferredTheme } from "../draw/color.js";
@@ -19,6 +18,7 @@ import { App } from "./app.js";
 import { toHash } from "./state.js";
 
 /** @import { Live, LiveReport } from "../data/live-model.js" */
+/** @import { Page, Transport } from "../data/page-data.js" */
 /** @import { Written } from "../model/live-reader.js" */
 /** @import { Place } from "../live/address.js" */
 /**
@@ -41,6 +41,7 @@ export class LivePage {
     this.app = null;
     /** @type {LiveReport | null} */
     this.report = null;
+    this.names = new Names(null, 0, false); // of its tokens
     /** @type {Place} */
     this.place = fromSearch(location.search, settings.text, heads);
     /** Tokens of texts that were written. @type {Map<string, number[]>} */
@@ -266,27 +267,33 @@ export class LivePage {
     cutting.draw(place.cuts, name);
     this.next.draw(report.next, place.cuts.map(name).join(", "));
     attributes(this.writer.back, { disabled: report.ids.length < 2 });
-    this.app?.destroy();
-    const cutter = {
-      has: (/** @type {string} */ cut) => place.cuts.includes(cut),
-      toggle: (/** @type {string} */ cut) => this.cut(toggled(place.cuts, cut)),
-      edges: true,
-    };
-    const { model, root } = this;
+    this.names = names;
+    const { model } = this;
     const transport = (/** @type {string} */ key) => /** @type {LiveModel} */ (model).block(report, key);
-    const app = new App(root, report.document, transport, { address: true, cut: cutter });
-    this.app = app;
-    this.#paint(app.theme);
-    this.#offer(names);
-    app.store.listen((changed) => {
-      if (changed.has("theme")) this.#paint(app.theme);
-      if (changed.has("pinned") || changed.has("focus")) this.#offer(names);
-    });
-    this.#drawHeads();
+    if (this.app) this.app.show(report.document, transport);
+    else this.app = this.#begin(report.document, transport);
+    this.#paint(this.app.theme);
+    this.#offer();
   }
 
-  /** The pinned word is where a new branch may begin. @param {Names} names */
-  #offer(names) {
+  /** @param {Page} page @param {Transport} transport */
+  #begin(page, transport) {
+    const cut = {
+      has: (/** @type {string} */ one) => this.place.cuts.includes(one),
+      toggle: (/** @type {string} */ one) => this.cut(toggled(this.place.cuts, one)),
+      edges: true,
+    };
+    const app = new App(this.root, page, transport, { address: true, cut });
+    app.store.listen((changed) => {
+      if (changed.has("theme")) this.#paint(app.theme);
+      if (changed.has("pinned") || changed.has("focus")) this.#offer();
+    });
+    return app;
+  }
+
+  /** The pinned word is where a new branch may begin. */
+  #offer() {
+    const { names } = this;
     const { pinned = false, focus = -1 } = this.app?.store.state ?? {};
     this.writer.offer(pinned && focus >= 0 && focus < names.size - 1 ? names.label(focus) : "");
   }
@@ -294,8 +301,10 @@ export class LivePage {
   async #drawHeads() {
     const { app } = this;
     if (!app) return;
-    const image = await atlas(app.reports, 0, app.theme);
-    if (app === this.app) this.cutting.show(app.reports.page.reports[0], image, app.color("--ink3"));
+    const { reports, theme } = app;
+    const image = await atlas(reports, 0, theme);
+    if (reports === app.reports && theme === app.theme)
+      this.cutting.show(reports.page.reports[0], image, app.color("--ink3"));
   }
 
   /** @param {boolean} isBusy */
