@@ -101,6 +101,64 @@ def test_a_head_that_copies_is_broken_in_three_clicks(browser, model, tmp_path):
     page.close()
 
 
+def test_what_a_cut_costs_most_is_said_wherever_it_is_in_the_text(browser, model, tmp_path):
+    """At the end of this text, 4.3 changes nothing: 0.99 → 0.99."""
+    path = tmp_path / "live.html"
+    path.write_text(live_page(model, "tiny").html(), encoding="utf-8")
+    ids = torch.tensor([model.tokenizer.encode(next(iter(EXAMPLES.values())))])
+    with torch.no_grad():
+        chances = [model(ids)[0].softmax(-1)]
+        with regard.cut(model, [(4, 3)]):
+            chances.append(model(ids)[0].softmax(-1))
+    uncut, without = (one[:-1].gather(1, ids[0, 1:, None])[:, 0] for one in chances)
+    at = int((uncut - without).argmax())
+    token, before = (model.tokenizer.decode([int(ids[0, i])]).strip() for i in (at + 1, at))
+    page = OpenPage(browser, f"{path.as_uri()}?cut=4.3#view=head&head=4.3")
+    expected = f"Largest drop: “{token}” after “{before}@{at}” {uncut[at]:.2f} → {without[at]:.2f} end the text there"
+    assert page.text(".lost") == expected
+    page.tab.get_by_role("button", name="end the text there").click()
+    tokens_shown(page, at + 1)
+    assert page.tab.locator(".next-tokens .num").first.inner_text() == f"{uncut[at]:.2f}→{without[at]:.2f}"
+    page.close()
+
+
+def test_the_run_and_the_view_stay_while_somebody_types(opened, model):
+    opened.open(f"{address_of(opened.tab).split('#')[0]}?cut=4.3#view=head&head=4.3")
+    opened.tab.locator(".runs").get_by_role("button", name="without 4.3").click()
+    typed(opened, "Alice saw the cat", len(model.tokenizer.encode("Alice saw the cat")))
+    assert opened.tab.locator(".runs [aria-current=true]").inner_text() == "without 4.3"
+    opened.open(f"{address_of(opened.tab).split('?')[0]}#head=4.3")  # no view: that of a short text, Head
+    text = 12 * "Alice saw the cat. "
+    tokens = len(model.tokenizer.encode(text))
+    typed(opened, text, tokens)
+    assert tokens > 64  # a page that is opened with it begins with Long
+    assert opened.tab.locator("#regard").get_attribute("data-view") == "head"
+    assert opened.messages == []
+
+
+def test_a_space_before_a_token_is_seen(opened):
+    typed(opened, "The cat sat on the m", 6)
+    shown = opened.tab.locator(".next-tokens b").all_inner_texts()
+    assert "ant" in shown  # what a word goes on with has no space
+    assert any(one.startswith("␣") for one in shown)
+    assert opened.messages == []
+
+
+def test_stop_stays_where_it_is_while_the_model_writes_slowly(opened, model):
+    button = opened.tab.locator(".write")
+    typed(opened, TEXT, len(model.tokenizer.encode(TEXT)))
+    places = [button.bounding_box()]
+    set_temperature(opened, 0.7)
+    button.click()
+    opened.tab.wait_for_function("() => document.querySelector('.live textarea').value.length > 120")
+    places.append(button.bounding_box())
+    assert button.inner_text() == "stop"
+    button.click()
+    opened.tab.get_by_role("button", name="write on", exact=True).wait_for()
+    assert {one["y"] for one in places} == {places[0]["y"]}
+    assert opened.messages == []
+
+
 def test_several_heads_and_an_edge_are_cut_and_put_back(opened, model):
     click_head(opened, 0, 2)
     shown_cut(opened, "0.2")
@@ -182,10 +240,15 @@ def set_temperature(page, value):
     )
 
 
+def write_fast(page):
+    page.tab.get_by_role("button", name="fast", exact=True).click()
+    page.tab.get_by_role("button", name="write on", exact=True).click()
+
+
 def test_the_model_writes_on_as_in_python_and_a_branch_begins_at_a_word(opened, model):
     ids = model.tokenizer.encode(TEXT)
     set_temperature(opened, 0)
-    opened.tab.get_by_role("button", name="write on", exact=True).click()
+    write_fast(opened)
     tokens_shown(opened, len(ids) + 64)
     box = opened.tab.get_by_role("textbox", name="text", exact=True)
     written = model.generate(ids, max_new_tokens=64, temperature=0)
@@ -235,7 +298,7 @@ def test_a_stop_that_comes_too_late_loses_nothing(opened, model):
           };
         }"""
     )
-    opened.tab.get_by_role("button", name="write on", exact=True).click()
+    write_fast(opened)
     tokens_shown(opened, tokens + 64)
     assert opened.tab.evaluate("document.body.dataset.late") == "yes"
     assert opened.messages == []

@@ -3,7 +3,7 @@
 // A `Reading` is a text as far as it was read: keys and values of every layer, and the weights of every head. Reading
 // on costs only the new tokens, and of an edited text all before the edit is kept.
 
-import { ACTIVATIONS, normalize, rotate, softmax } from "./functions.js";
+import { ACTIVATIONS, chanceOf, normalize, rotate, softmax } from "./functions.js";
 import { plainLinear } from "./linear.js";
 import { Memory } from "./memory.js";
 import { Rows } from "./rows.js";
@@ -129,6 +129,8 @@ export class Reading {
     this.weights = model.layers.map((one) => Array.from({ length: one.heads }, () => new Rows()));
     /** What follows the last token: a score for each token of the vocabulary. @type {Float32Array} */
     this.logits = new Float32Array(0);
+    /** Of each token, the vector that the last product is of. @type {Float32Array[]} */
+    this.vectors = [];
   }
 
   /** The memory of this reading may be used by another; it cannot go on. */
@@ -141,6 +143,23 @@ export class Reading {
   keep(length) {
     this.ids.length = Math.min(this.ids.length, length);
     for (const heads of this.weights) for (const rows of heads) rows.length = this.ids.length;
+    this.vectors.length = this.ids.length;
+  }
+
+  /** How likely each token was after those before it; of the first nothing is known. @returns {Float64Array} */
+  chances() {
+    const { ids, model, vectors } = this;
+    const { memory, plan, normed, linear, logits } = model;
+    const chances = new Float64Array(ids.length).fill(Number.NaN);
+    const last = model.operations[model.operations.length - 1];
+    if (!("weights" in last)) return chances;
+    const [{ offset, bias, shape }] = last.weights;
+    for (let t = 1; t < ids.length; t++) {
+      memory.floats.set(vectors[t - 1], normed);
+      linear(normed, shape[1], offset, shape[1], bias, logits, shape[0], 1, shape[1], shape[0]);
+      chances[t] = chanceOf(memory.floats.subarray(logits, logits + plan.vocabulary), ids[t]);
+    }
+    return chances;
   }
 
   /**
@@ -190,7 +209,10 @@ export class Reading {
         for (let t = 0; t < T; t++) normalizeBy(one.norm, f, stream + t * E, normed + t * E);
         [x, width] = [normed, E];
       }
-      if (isLast) [x, rows] = [x + (T - 1) * width, 1]; // only what follows the last token is asked for
+      if (isLast) {
+        for (let t = 0; t < T; t++) this.vectors.push(f.slice(x + t * width, x + (t + 1) * width));
+        [x, rows] = [x + (T - 1) * width, 1]; // only what follows the last token is asked for
+      }
       if (isBefore) this.#record(layer, "x", x, width, rows);
       let out = isLast ? model.logits : results[into];
       before = one.weights.map((weight) => {

@@ -145,7 +145,6 @@ export class Frame {
     const run = (/** @type {Report} */ { title }, /** @type {number} */ i) =>
       h("button", { onclick: () => this.store.set(otherReport(page, this.store.state, i)) }, title || `report ${i}`);
     fill(this.runs, ...(asTabs ? reports.map(run) : []));
-    this.runs.hidden = !asTabs;
     this.texts.hidden = reports.length < 2 || asTabs;
     // two models, or one with heads cut, may have read one text
     const isOneText = new Set(reports.map(({ sequences }) => JSON.stringify(sequences))).size < 2;
@@ -167,6 +166,8 @@ export class Frame {
         hidden: !hasView(name, report.layers[state.layer]),
       });
     }
+    // Compare shows both of two
+    this.runs.hidden = !this.runs.firstChild || (this.page.runs === true && state.view === "compare");
     [...this.runs.children].forEach((button, i) =>
       attributes(button, { "aria-current": i === state.report ? "true" : null }),
     );

@@ -4,7 +4,7 @@
 
 import { LiveModel } from "../data/live-model.js";
 import { preferredTheme } from "../draw/color.js";
-import { attributes, h } from "../draw/dom.js";
+import { attributes, h, styles } from "../draw/dom.js";
 import { atlas } from "../draw/head-pictures.js";
 import { fromSearch, toSearch } from "../live/address.js";
 import { CutBoard } from "../live/cut-board.js";
@@ -50,10 +50,13 @@ export class LivePage {
     this.isWriting = false;
     this.isStopped = false; // was writing ended by hand?
     this.request = {};
-    this.next = new NextTokens((id) => this.#goTo([...this.ids, id]));
+    this.next = new NextTokens({
+      take: (id) => this.#goTo([...this.ids, id]),
+      end: (tokens) => this.#goTo(this.ids.slice(0, tokens)),
+    });
     this.board = new WritingBoard();
     this.writer = new Writer({
-      write: (temperature, count) => this.write(temperature, count),
+      write: (temperature, count, pause) => this.write(temperature, count, pause),
       stop: () => {
         if (!this.isWriting) return; // it has ended by itself; what it wrote is being read, and must not be lost
         this.isStopped = true;
@@ -82,8 +85,8 @@ export class LivePage {
   #build() {
     const example = (/** @type {[string, string]} */ [name, text]) =>
       h("button", { title: text, onclick: () => this.see({ text, cuts: [] }, "push") }, name);
-    const examples = h("span.examples", h("span.quiet", "try "), ...this.settings.examples.map(example));
     const { writer, cutting, tour, next, board } = this;
+    const examples = h("span.examples", h("span.quiet", "try "), ...this.settings.examples.map(example), tour.again);
     return h(
       "section.regard.live",
       { "aria-label": "your text" },
@@ -91,7 +94,7 @@ export class LivePage {
         "div.asks",
         h("div.own", this.box, this.said),
         next.el,
-        h("div.live-tools", writer.el, cutting.opens, cutting.list, examples, tour.again),
+        h("div.live-tools", writer.el, cutting.opens, cutting.list, examples),
       ),
       cutting.heads,
       tour.el,
@@ -156,9 +159,9 @@ export class LivePage {
 
   /**
    * Let the model write on; with something cut, the model without it.
-   * @param {number} temperature @param {number} count
+   * @param {number} temperature @param {number} count @param {number} pause milliseconds after a token
    */
-  async write(temperature, count) {
+  async write(temperature, count, pause) {
     const { model, report, app } = this;
     if (!model || !report || !app) return;
     const ids = [...report.ids];
@@ -180,7 +183,7 @@ export class LivePage {
     };
     try {
       this.isWriting = true;
-      const ended = await model.write({ ids, cut: cutOf(cuts), temperature, count }, (written) => {
+      const ended = await model.write({ ids, cut: cutOf(cuts), temperature, count, pause }, (written) => {
         if (!fresh.length) requestAnimationFrame(draw);
         ids.push(written.id);
         fresh.push(written);
@@ -242,14 +245,15 @@ export class LivePage {
   }
 
   /**
-   * The view and the head stay; a pin belongs to the text before.
+   * The view, the head and the run stay; a pin belongs to the text before.
    * @param {"push" | "replace"} history @param {boolean} sameCuts
    */
   #address(history, sameCuts) {
     const state = this.app?.store.state;
-    const view = state?.view === "compare" && !this.place.cuts.length ? "" : state?.view;
+    const view = state?.view === "compare" && !this.place.cuts.length ? "" : this.app?.viewName;
     const isKept = state && (sameCuts || !this.place.cuts.length); // what a cut changed most is shown first
-    const kept = { ...state, view, report: 0, other: -1, pinned: false, focus: -1, step: "" };
+    const run = sameCuts ? {} : { report: 0, other: -1 };
+    const kept = { ...state, ...run, view, pinned: false, focus: -1, step: "" };
     const hash = isKept ? `#${toHash(/** @type {import("./state.js").State} */ (kept))}` : "";
     const search = toSearch(this.place, this.settings.text, location.search);
     const address = `${location.pathname}${search}${hash}`;
@@ -265,7 +269,7 @@ export class LivePage {
     const names = new Names(sequence, report.ids.length, false);
     const name = (/** @type {string} */ cut) => nameOf(cut, (token) => names.label(token));
     cutting.draw(place.cuts, name);
-    this.next.draw(report.next, place.cuts.map(name).join(", "));
+    this.next.draw(report.next, report.lost, place.cuts.map(name).join(", "), names);
     attributes(this.writer.back, { disabled: report.ids.length < 2 });
     this.names = names;
     const { model } = this;
@@ -312,6 +316,7 @@ export class LivePage {
     this.writer.set(isBusy);
     this.next.wait(isBusy);
     this.box.readOnly = isBusy;
+    styles(this.box, { height: isBusy ? this.box.offsetHeight : "" }); // what is below, such as "stop", stays in place
     this.root.hidden = isBusy;
   }
 

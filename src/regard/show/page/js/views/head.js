@@ -12,7 +12,7 @@ import { Strips } from "../draw/statistic-strips.js";
 import { LABEL_FONT, WeightMap } from "../draw/weight-map.js";
 import { brokenRows } from "../words/broken.js";
 import { number } from "../words/names.js";
-import { askHead, withoutNumbers } from "../words/questions.js";
+import { askHead, quiet, withoutNumbers } from "../words/questions.js";
 
 /** @import { Side } from "../data/page-data.js" */
 /** @import { App } from "../shell/app.js" */
@@ -182,7 +182,14 @@ class HeadView {
     const { weights, rows, cols, shown } = this.app;
     if (!weights) return { question: [], answer: [] };
     const ask = askHead(weights, rows, cols, shown.side, shown.unit);
+    if (this.narrow) ask.answer.push(quiet(` Head ${this.#name()}.`)); // a phone has it far below
     return this.map.broken.has(shown.unit) && shown.side === "query" ? withoutNumbers(ask, this.app) : ask;
+  }
+
+  /** Its place and its role. */
+  #name() {
+    const { layer, head } = this.app.store.state;
+    return `${layer}.${head}, ${this.app.report.layers[layer].heads[head].role}`;
   }
 
   figure() {
