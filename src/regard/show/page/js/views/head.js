@@ -182,14 +182,14 @@ class HeadView {
     const { weights, rows, cols, shown } = this.app;
     if (!weights) return { question: [], answer: [] };
     const ask = askHead(weights, rows, cols, shown.side, shown.unit);
-    if (this.narrow) ask.answer.push(quiet(` Head ${this.#name()}.`)); // a phone has it far below
+    if (this.narrow) ask.answer.unshift(quiet(`${this.#name()} · `)); // a phone has it far below
     return this.map.broken.has(shown.unit) && shown.side === "query" ? withoutNumbers(ask, this.app) : ask;
   }
 
   /** Its place and its role. */
   #name() {
     const { layer, head } = this.app.store.state;
-    return `${layer}.${head}, ${this.app.report.layers[layer].heads[head].role}`;
+    return `${layer}.${head} ${this.app.report.layers[layer].heads[head].role}`;
   }
 
   figure() {
