@@ -105,3 +105,17 @@ def test_stop_stays_where_it_is_while_the_model_writes_slowly(opened, model):
     opened.tab.get_by_role("button", name="write on", exact=True).wait_for()
     assert {one["y"] for one in places} == {places[0]["y"]}
     assert opened.messages == []
+
+
+def test_a_text_that_takes_the_place_of_another_is_shown_as_where_the_page_opens_with_it(browser, opened, model):
+    """The page keeps what it can: nothing of the text before may be left."""
+    for view, text in (("head", "The cat sat, the cat"), ("heads", "Tom saw Tom"), ("layer", "xq zor, xq zor blim")):
+        opened.tab.evaluate(f"location.hash = 'view={view}&head=4.3'")
+        typed(opened, text, len(model.tokenizer.encode(text)))
+        fresh = OpenPage(browser, address_of(opened.tab))
+        expected = fresh.tab.locator("#regard").inner_text()
+        opened.tab.wait_for_function("text => document.querySelector('#regard').innerText === text", arg=expected)
+        picture = "[...document.querySelectorAll('#regard canvas')].map((one) => one.toDataURL())"
+        assert opened.tab.evaluate(picture) == fresh.tab.evaluate(picture), view
+        fresh.close()
+    assert opened.messages == []
