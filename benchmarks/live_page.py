@@ -1,6 +1,6 @@
 """Measure the page that runs its model, in Chromium: opening, typing, writing, memory; plain beside WebAssembly.
 
-    PYTHONPATH=src python benchmarks/live_page.py [SECONDS of use, 60]
+    PYTHONPATH=src python benchmarks/live_page.py [SECONDS of use, 60] [SECONDS of looking after each line, 8]
 
 Medians in milliseconds, from the keystroke to the frame after the view is drawn. The load of the machine is printed:
 with other work beside it, all times are too long.
@@ -55,6 +55,7 @@ WRITE = """async () => {
   const button = document.querySelector(".write"), board = document.querySelector(".board");
   const count = () => Number(document.querySelector(".meta").textContent.match(/(\\d+) tokens/)[1]);
   const before = count();
+  document.querySelector('.writer [data-pause="0"]').click(); // as fast as it can
   const start = performance.now();
   button.click();
   await new Promise((done) => {
@@ -94,7 +95,7 @@ def shortened(model: regard.GPT, tokens: int) -> str:
     return model.tokenizer.decode(model.tokenizer.encode(TEXT)[:tokens])
 
 
-def measure(browser: Any, model: regard.GPT, address: str, seconds: float) -> dict[str, float]:
+def measure(browser: Any, model: regard.GPT, address: str, seconds: float, look: float) -> dict[str, float]:
     found: dict[str, float] = {}
     tab = browser.new_context(offline=True, viewport={"width": 1440, "height": 900}).new_page()
     opened = []
@@ -117,16 +118,17 @@ def measure(browser: Any, model: regard.GPT, address: str, seconds: float) -> di
         rates.append(tab.evaluate(WRITE))
     found["tokens a second while the page draws"] = statistics.median(rates)
     end = time.monotonic() + seconds
-    while time.monotonic() < end:  # typing as fast as a person can, and writing
+    while time.monotonic() < end:  # typing as fast as a person can, writing, and looking at what it shows
         for tokens in range(3, 65, 7):
             tab.evaluate(TYPE, shortened(model, tokens))
             tab.wait_for_timeout(KEYSTROKE)
         tab.evaluate(WRITE)
+        tab.wait_for_timeout(1000 * look)
     return found
 
 
 def main() -> None:
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 60
+    seconds, look = (float(sys.argv[at]) if len(sys.argv) > at else value for at, value in ((1, 60.0), (2, 8.0)))
     model = regard.GPT.from_pretrained("tiny")
     content = live_page(model, "tiny").html()
     print(f"file: {len(content.encode()) / 1e6:.1f} MB; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
@@ -136,7 +138,7 @@ def main() -> None:
         path.write_text(content, encoding="utf-8")
         for kind, search in KINDS.items():
             with chromium() as browser:
-                results[kind] = measure(browser, model, f"{path.as_uri()}{search}#view=head", seconds)
+                results[kind] = measure(browser, model, f"{path.as_uri()}{search}#view=head", seconds, look)
                 results[kind][f"MB of the tab after {seconds:.0f} s of use"] = memory(os.getpid())
                 time.sleep(PAUSE)  # what is no longer used goes in a pause
                 results[kind][f"MB of the tab {PAUSE} s later"] = memory(os.getpid())

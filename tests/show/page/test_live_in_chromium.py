@@ -182,10 +182,15 @@ def set_temperature(page, value):
     )
 
 
+def write_fast(page):
+    page.tab.get_by_role("button", name="fast", exact=True).click()
+    page.tab.get_by_role("button", name="write on", exact=True).click()
+
+
 def test_the_model_writes_on_as_in_python_and_a_branch_begins_at_a_word(opened, model):
     ids = model.tokenizer.encode(TEXT)
     set_temperature(opened, 0)
-    opened.tab.get_by_role("button", name="write on", exact=True).click()
+    write_fast(opened)
     tokens_shown(opened, len(ids) + 64)
     box = opened.tab.get_by_role("textbox", name="text", exact=True)
     written = model.generate(ids, max_new_tokens=64, temperature=0)
@@ -235,7 +240,7 @@ def test_a_stop_that_comes_too_late_loses_nothing(opened, model):
           };
         }"""
     )
-    opened.tab.get_by_role("button", name="write on", exact=True).click()
+    write_fast(opened)
     tokens_shown(opened, tokens + 64)
     assert opened.tab.evaluate("document.body.dataset.late") == "yes"
     assert opened.messages == []

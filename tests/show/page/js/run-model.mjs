@@ -17,7 +17,7 @@ let tokenizer;
 
 /** A reading as plain values: rows are as long as a query has keys. */
 const described = (reading) => ({
-  weights: reading.weights.map((l) => l.map((h) => h.map((r) => [...r]))),
+  weights: reading.weights.map((l) => l.map((h) => h.all().map((r) => [...r]))),
   logits: [...reading.logits],
 });
 
@@ -42,10 +42,7 @@ const answers = {
     const reading = model.read(cut);
     for (const ids of parts) reading.addAll(ids);
     if (file)
-      writeFileSync(
-        file,
-        Buffer.concat(reading.weights.flat(2).map((row) => new Uint8Array(row.buffer, row.byteOffset, row.byteLength))),
-      );
+      writeFileSync(file, Buffer.concat(reading.weights.flat().map((rows) => new Uint8Array(rows.numbers().buffer))));
     const result = file ? { logits: [...reading.logits] } : described(reading);
     reading.end();
     return result;
@@ -61,7 +58,8 @@ const answers = {
     const reading = model.read().addAll(ids);
     const before = earlier(ids);
     const heads = reading.weights.flatMap((layer, i) =>
-      layer.map((rows) => {
+      layer.map((kept) => {
+        const rows = kept.all();
         const means = meansOf(measures, rows, before, model.layers[i].window);
         const role = roleOf(measures, means, rows);
         const values = Object.entries(means).map(([name, one]) => [name, one.mean]);

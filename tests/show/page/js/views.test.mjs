@@ -5,7 +5,7 @@ import { test } from "node:test";
 import { Frame } from "../../../../src/regard/show/page/js/shell/frame.js";
 import { pressKey } from "../../../../src/regard/show/page/js/shell/shortcuts.js";
 import { Store } from "../../../../src/regard/show/page/js/shell/state.js";
-import { hasView, makeViews, VIEWS, viewFor } from "../../../../src/regard/show/page/js/views/list.js";
+import { hasView, makeView, VIEWS, viewFor } from "../../../../src/regard/show/page/js/views/list.js";
 
 /** As much of an element as the frame around the views needs. */
 class Element {
@@ -60,8 +60,7 @@ test("a view that is listed has a tab and a key, and is made with the others", (
   ]);
 
   const app = /** @type {any} */ ({ store, frame: { legend: {} }, shown: { unit: -1 } });
-  app.views = makeViews(app);
-  assert.equal(app.views.fake, fake);
+  assert.equal(makeView("fake", app), fake);
   pressKey(app, /** @type {any} */ ({ key: "2", preventDefault() {} }));
   assert.equal(store.state.view, "fake");
   assert.deepEqual([viewFor("fake", layer(11)), viewFor("fake", layer(5))], ["fake", "heads"]);

@@ -4,13 +4,13 @@ import { blockOf } from "./page-data.js";
 
 /** @import { Page, Report } from "./page-data.js" */
 /** @import { Cut } from "../model/engine.js" */
-/** @import { Written } from "../model/live-reader.js" */
+/** @import { Lost, Written } from "../model/live-reader.js" */
 /** @import { NextToken } from "../model/next-token.js" */
 /**
  * @typedef {{plan: object, tokenizer: object, measures: object, steps: object[], longest: number, page: Omit<Page,
  *   "reports">}} Live what regard/show/page/live.py writes: `page` is what reports have in common
- * @typedef {{document: Page, ids: number[], text: string, next: NextToken[], blocks: Map<string, Uint8Array>}}
- *   LiveReport
+ * @typedef {{document: Page, ids: number[], text: string, next: NextToken[], lost: Lost | null, blocks: Map<string,
+ *   Uint8Array>}} LiveReport
  */
 
 export class LiveModel {
@@ -33,6 +33,7 @@ export class LiveModel {
    */
   static async start(document, live) {
     const [source, weights] = await Promise.all([blockOf(document, "worker"), blockOf(document, "model")]);
+    document.getElementById("block-model")?.remove(); // 15 MB of text
     const address = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
     const model = new LiveModel(new Worker(address), live);
     const { plan, tokenizer, measures, longest, steps } = live;
@@ -49,14 +50,14 @@ export class LiveModel {
   async ask(question) {
     const data = await this.#send({ question });
     if (!data) return null;
-    const { reports, blocks, ids, text, next } = data.answer;
+    const { reports, blocks, ids, text, next, lost } = data.answer;
     const start = reports.length > 1 ? { view: "compare", ...mostChanged(reports) } : {};
-    return { ids, text, next, blocks, document: { ...this.live.page, reports, start } };
+    return { ids, text, next, lost, blocks, document: { ...this.live.page, reports, start, runs: true } };
   }
 
   /**
    * Write on, until the text ends, enough is written or another question is asked.
-   * @param {{ids: number[], cut?: Cut | null, temperature: number, count: number}} write
+   * @param {import("../model/live-reader.js").WriteQuestion} write
    * @param {(written: Written) => void} show @returns {Promise<any>}
    */
   write(write, show) {

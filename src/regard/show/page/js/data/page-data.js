@@ -35,9 +35,9 @@ import { PromiseCache } from "./promise-cache.js";
  *   "mask", "scale", "softmax" or "same"; of: the numbers of the steps that it is made from; hidden: a block of bits
  * @typedef {{title: string, precision: string, sequences: Sequence[], layers: LayerInfo[], order: [number, number][],
  *   thumbnails: {rows: number, cols: number} | null}} Report
- * start: what is shown first, parts of the state.
+ * start: what is shown first, parts of the state; runs: have a tab each even where there are two.
  * @typedef {{format: number, statistics: Statistic[], averaged: Averaged[], roles: RoleInfo[], reports: Report[],
- *   start?: Partial<import("../shell/state.js").State>}} Page
+ *   start?: Partial<import("../shell/state.js").State>, runs?: boolean}} Page
  * @typedef {(key: string) => Promise<Uint8Array>} Transport
  * @typedef {"query" | "key"} Side the word that looks, or the one that is looked at
  */
@@ -258,7 +258,10 @@ export function embedded(document) {
 export async function blockOf(document, key) {
   const block = document.getElementById(`block-${key}`);
   if (!block) throw new Error(`${key} is not in this file.`);
-  return gunzip(fromBase64(block.textContent ?? ""));
+  const packed = fromBase64(block.textContent ?? "");
+  const bytes = await gunzip(packed);
+  /** @type {any} */ (packed.buffer).transfer?.(0); // given back now, not when garbage is collected
+  return bytes;
 }
 
 /**

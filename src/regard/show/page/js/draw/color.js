@@ -51,9 +51,17 @@ export function signedColor(value, theme) {
   return table(SIGNED[theme], side)[bin(abs(value))];
 }
 
+/** Colours of the tables as texts, which a map asks for thousands of times. @type {WeakMap<Rgb, string>} */
+const written = new WeakMap();
+
 /** @param {Rgb} color @returns {string} */
-export function css([r, g, b]) {
-  return `rgb(${r} ${g} ${b})`;
+export function css(color) {
+  const known = written.get(color);
+  if (known) return known;
+  const [r, g, b] = color;
+  const text = `rgb(${r} ${g} ${b})`;
+  written.set(color, text);
+  return text;
 }
 
 /** Black or white, whichever is easier to read on this colour. @param {Rgb} color @returns {string} */

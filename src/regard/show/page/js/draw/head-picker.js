@@ -78,7 +78,7 @@ export class HeadPicker {
   /** @param {Report} report @param {Atlas} atlas @param {number} width @param {string} ink */
   draw(report, atlas, width, ink) {
     if (this.report === report && this.atlas === atlas && this.width === width) return;
-    Object.assign(this, { report, atlas, width });
+    Object.assign(this, { report, atlas, width, previewed: "" });
     const most = max(1, ...report.layers.map((layer) => layer.heads.length));
     this.step = max(6, min(24, floor((width - this.left) / most)));
     const size = max(4, this.step - (this.step > 12 ? 4 : 1));

@@ -5,6 +5,11 @@ import { number } from "../words/names.js";
 import { attributes, fill, h, s } from "./dom.js";
 
 /** @import { Report, Statistic } from "../data/page-data.js" */
+/**
+ * count: of heads; ticks: one for each of them, or one path for all.
+ * @typedef {{statistic: Statistic, count: number, low: number, high: number, value: HTMLElement, mark: SVGElement,
+ *   ticks: SVGElement[], el: HTMLElement}} Strip
+ */
 
 const WIDTH = 212;
 const MOST = 200; // ticks that are elements of their own, so that equal ones are darker
@@ -19,10 +24,7 @@ export class Strips {
     this.sort = sort;
     /** @type {Report | null} */
     this.report = null;
-    /**
-     * @type {{statistic: Statistic, low: number, high: number, value: HTMLElement, mark: SVGElement, el:
-     *   HTMLElement}[]}
-     */
+    /** @type {Strip[]} */
     this.strips = [];
     this.heading = h("h2", title, " ", h("span.count"));
     this.body = h("div.strips");
@@ -37,44 +39,56 @@ export class Strips {
     this.el.hidden = heads.length < 2; // nothing to be among
     const count = /** @type {HTMLElement} */ (this.heading.querySelector(".count"));
     count.textContent = this.sort ? "one tick per head; click to sort" : String(heads.length);
-    this.strips = [];
-    for (const statistic of statistics) {
+    this.strips = statistics.flatMap((statistic) => {
       const known = heads.flatMap(({ info, place }) => {
         const mean = info.means[statistic.name];
         return mean === null || mean === undefined ? [] : [{ mean, place }];
       });
-      if (!known.length) continue;
+      if (!known.length) return [];
       const means = known.map((one) => one.mean);
       const [low, high] = [min(0, ...means), statistic.unit === "weight" ? 1 : max(1e-9, ...means)];
-      const mark = s("rect.mark", { y: 1, width: 2.5, height: 12 });
       const places = means.map((mean) => at(mean, low, high));
-      const ticks =
-        places.length > MOST
-          ? [s("path.tick", { d: places.map((x) => `M${x.toFixed(1)} 3h1v8h-1z`).join("") })]
-          : places.map((x) => s("rect.tick", { x, y: 3, width: 1, height: 8 }));
-      const svg = s(
-        "svg",
-        { viewBox: `0 0 ${WIDTH} 14`, preserveAspectRatio: "none", "aria-hidden": true },
-        s("path.axis", { d: `M0 7.5h${WIDTH}` }),
-        ...ticks,
-        mark,
-      );
-      const value = h("span.num");
-      const tag = this.sort ? "button" : "div";
-      const el = h(
-        tag,
-        { class: "strip", title: statistic.about, "data-statistic": statistic.name },
-        h("span", statistic.label),
-        value,
-        svg,
-      );
-      const sort = this.sort;
-      if (sort) el.addEventListener("click", () => sort(statistic.name));
+      const strip = Object.assign(this.#strip(statistic, known.length), { low, high });
+      const { ticks, value } = strip;
+      if (ticks.length === known.length) places.forEach((x, i) => attributes(ticks[i], { x }));
+      else attributes(ticks[0], { d: places.map((x) => `M${x.toFixed(1)} 3h1v8h-1z`).join("") });
       const most = known.reduce((a, b) => (b.mean > a.mean ? b : a));
-      this.strips.push({ statistic, low, high, value, mark, el });
-      if (sort) fill(value, h("span.quiet", most.place), ` ${number(most.mean)}`);
-    }
-    fill(this.body, ...this.strips.map((strip) => strip.el));
+      if (this.sort) fill(value, h("span.quiet", most.place), ` ${number(most.mean)}`);
+      return [strip];
+    });
+    const els = this.strips.map(({ el }) => el);
+    if (els.length !== this.body.children.length || els.some((el, i) => el !== this.body.children[i]))
+      fill(this.body, ...els);
+  }
+
+  /**
+   * That of the report before, if it has as many heads.
+   * @param {Statistic} statistic @param {number} count @returns {Strip}
+   */
+  #strip(statistic, count) {
+    const before = this.strips.find((one) => one.statistic === statistic && one.count === count);
+    if (before) return before;
+    const mark = s("rect.mark", { y: 1, width: 2.5, height: 12 });
+    const tick = () => s("rect.tick", { y: 3, width: 1, height: 8 });
+    const ticks = count > MOST ? [s("path.tick")] : Array.from({ length: count }, tick);
+    const svg = s(
+      "svg",
+      { viewBox: `0 0 ${WIDTH} 14`, preserveAspectRatio: "none", "aria-hidden": true },
+      s("path.axis", { d: `M0 7.5h${WIDTH}` }),
+      ...ticks,
+      mark,
+    );
+    const value = h("span.num");
+    const { sort } = this;
+    const el = h(
+      sort ? "button" : "div",
+      { class: "strip", title: statistic.about, "data-statistic": statistic.name },
+      h("span", statistic.label),
+      value,
+      svg,
+    );
+    if (sort) el.addEventListener("click", () => sort(statistic.name));
+    return { statistic, count, low: 0, high: 1, value, mark, ticks, el };
   }
 
   /**

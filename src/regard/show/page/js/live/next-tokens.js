@@ -4,27 +4,47 @@ import { max } from "../data/math.js";
 import { attributes, fill, h } from "../draw/dom.js";
 import { visible } from "../words/names.js";
 
+/** @import { Lost } from "../model/live-reader.js" */
 /** @import { NextToken } from "../model/next-token.js" */
+/** @import { Names } from "../words/names.js" */
 
 /** A row of bars. */
 export class NextTokens {
-  /** @param {(id: number) => void} take */
-  constructor(take) {
-    this.take = take;
+  /** @param {{take: (id: number) => void, end: (tokens: number) => void}} events end: the text, after so many tokens */
+  constructor(events) {
+    this.events = events;
     this.title = h("h2");
     this.list = h("ol.next-tokens");
-    this.el = h("div.next", this.title, this.list);
+    this.lost = h("p.lost");
+    this.el = h("div.next", this.title, this.list, this.lost);
     this.el.hidden = true;
   }
 
-  /** @param {NextToken[]} next @param {string} without what is cut, in words; "" for nothing */
-  draw(next, without) {
+  /**
+   * @param {NextToken[]} next @param {Lost | null} lost
+   * @param {string} without what is cut, in words; "" for nothing @param {Names} names of the tokens
+   */
+  draw(next, lost, without, names) {
+    this.lost.hidden = !without;
+    if (without) fill(this.lost, ...this.#drop(lost, names));
     this.el.hidden = !next.length;
     const both = without ? ["○ uncut, ● without ", without] : ["a click takes one"];
     fill(this.title, "What comes next ", h("span", ...both));
     attributes(this.list, { "data-both": without !== "" });
     const most = max(0.01, ...next.flatMap(({ chances }) => chances));
     fill(this.list, ...next.map((one) => this.#bar(one, most)));
+  }
+
+  /**
+   * What the cut costs most, anywhere in the text: at its end there may be nothing to lose.
+   * @param {Lost | null} lost @param {Names} names
+   */
+  #drop(lost, names) {
+    if (!lost) return ["Everywhere in this text, the next token is about as likely as before."];
+    const { at, chances } = lost;
+    const shares = chances.map((one) => one.toFixed(2)).join(" → ");
+    const end = h("button", { onclick: () => this.events.end(at) }, "end the text there");
+    return [`Largest drop: “${names.names[at]}” after “${names.label(at - 1)}” `, h("b.num", shares), " ", end];
   }
 
   /** @param {NextToken} token @param {number} most */
@@ -38,8 +58,8 @@ export class NextTokens {
     const title = ends ? "the text would end here" : "go on with this token";
     const button = h(
       "button",
-      { title, disabled: ends, onclick: () => this.take(id) },
-      h("b", ends ? "the end" : visible(text)),
+      { title, disabled: ends, onclick: () => this.events.take(id) },
+      h("b", /^ \S/.test(text) ? h("span.quiet", "␣") : null, ends ? "the end" : visible(text)),
       h("span.num", shares.join("→")),
       h("span.bars-of", { "aria-hidden": true }, ...chances.map(bar)),
     );

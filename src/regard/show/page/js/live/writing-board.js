@@ -22,7 +22,8 @@ export class WritingBoard {
     this.canvas = /** @type {HTMLCanvasElement} */ (h("canvas", { role: "img" }));
     this.el = h("div.board", this.canvas);
     this.el.hidden = true;
-    this.heads = /** @type {number[]} */ ([]);
+    /** @type {{layer: number, head: number, x: number, y: number}[]} */
+    this.places = [];
     this.longest = 1;
     this.size = 0;
     this.step = 0; // from a map to the next one in its row
@@ -47,8 +48,8 @@ export class WritingBoard {
     this.size = floor(min(LARGEST, width / this.across - GAP, max(LEAST_SIZE, height / layers - DOWN)));
     this.step = floor(min(width / this.across, this.size * WIDEST_STEP));
     this.colors = Array.from({ length: SHADES + 1 }, (_, i) => css(weightColor(i / SHADES, theme)));
-    Object.assign(this, { heads, longest });
-    const places = this.#places();
+    const places = this.#places(heads);
+    Object.assign(this, { longest, places });
     const down = max(...places.map(({ y }) => y)) + this.size + NEWEST + LABEL;
     this.context = sizedContext(this.canvas, width, down);
     this.context.clearRect(0, 0, width, down);
@@ -63,9 +64,9 @@ export class WritingBoard {
 
   /** A row for every head, one after the other. @param {Float32Array} rows @param {string} token for readers */
   add(rows, token) {
-    const places = this.#places();
-    const length = rows.length / places.length;
-    for (let i = 0; i < places.length; i++) this.#row(i, rows.subarray(i * length, (i + 1) * length), true);
+    const count = this.places.length;
+    const length = rows.length / count;
+    for (let i = 0; i < count; i++) this.#row(i, rows.subarray(i * length, (i + 1) * length), true);
     attributes(this.canvas, { "aria-label": `the rows of all heads so far; the newest token is ${token}` });
   }
 
@@ -73,9 +74,10 @@ export class WritingBoard {
     this.el.hidden = true;
   }
 
-  #places() {
+  /** @param {number[]} heads of each layer */
+  #places(heads) {
     let top = LABEL;
-    return this.heads.flatMap((count, layer) => {
+    return heads.flatMap((count, layer) => {
       const start = top;
       top += ceil(count / this.across) * (this.size + DOWN);
       return Array.from({ length: count }, (_, head) => ({
@@ -91,7 +93,7 @@ export class WritingBoard {
   #row(number, row, isNewest = false) {
     const { context, size, longest, colors } = this;
     if (!context) return;
-    const { x, y } = this.#places()[number];
+    const { x, y } = this.places[number];
     const cell = size / longest;
     const [top, high] = [y + (row.length - 1) * cell, max(cell, 0.75)];
     context.fillStyle = colors[0];

@@ -3,9 +3,10 @@
 // A `Reading` is a text as far as it was read: keys and values of every layer, and the weights of every head. Reading
 // on costs only the new tokens, and of an edited text all before the edit is kept.
 
-import { ACTIVATIONS, normalize, rotate, softmax } from "./functions.js";
+import { ACTIVATIONS, chanceOf, normalize, rotate, softmax } from "./functions.js";
 import { plainLinear } from "./linear.js";
 import { Memory } from "./memory.js";
+import { Rows } from "./rows.js";
 import { readSafetensors } from "./safetensors.js";
 
 /**
@@ -124,10 +125,12 @@ export class Reading {
     /** @type {number[]} */
     this.ids = [];
     this.cache = model.takeCache();
-    /** Of each layer and head, a row of weights for each token, from the first key on. @type {Float32Array[][][]} */
-    this.weights = model.layers.map((one) => Array.from({ length: one.heads }, () => []));
+    /** Of each layer and head, a row of weights for each token, from the first key on. */
+    this.weights = model.layers.map((one) => Array.from({ length: one.heads }, () => new Rows()));
     /** What follows the last token: a score for each token of the vocabulary. @type {Float32Array} */
     this.logits = new Float32Array(0);
+    /** Of each token, the vector that the last product is of. @type {Float32Array[]} */
+    this.vectors = [];
   }
 
   /** The memory of this reading may be used by another; it cannot go on. */
@@ -140,6 +143,23 @@ export class Reading {
   keep(length) {
     this.ids.length = Math.min(this.ids.length, length);
     for (const heads of this.weights) for (const rows of heads) rows.length = this.ids.length;
+    this.vectors.length = this.ids.length;
+  }
+
+  /** How likely each token was after those before it; of the first nothing is known. @returns {Float64Array} */
+  chances() {
+    const { ids, model, vectors } = this;
+    const { memory, plan, normed, linear, logits } = model;
+    const chances = new Float64Array(ids.length).fill(Number.NaN);
+    const last = model.operations[model.operations.length - 1];
+    if (!("weights" in last)) return chances;
+    const [{ offset, bias, shape }] = last.weights;
+    for (let t = 1; t < ids.length; t++) {
+      memory.floats.set(vectors[t - 1], normed);
+      linear(normed, shape[1], offset, shape[1], bias, logits, shape[0], 1, shape[1], shape[0]);
+      chances[t] = chanceOf(memory.floats.subarray(logits, logits + plan.vocabulary), ids[t]);
+    }
+    return chances;
   }
 
   /**
@@ -189,7 +209,10 @@ export class Reading {
         for (let t = 0; t < T; t++) normalizeBy(one.norm, f, stream + t * E, normed + t * E);
         [x, width] = [normed, E];
       }
-      if (isLast) [x, rows] = [x + (T - 1) * width, 1]; // only what follows the last token is asked for
+      if (isLast) {
+        for (let t = 0; t < T; t++) this.vectors.push(f.slice(x + t * width, x + (t + 1) * width));
+        [x, rows] = [x + (T - 1) * width, 1]; // only what follows the last token is asked for
+      }
       if (isBefore) this.#record(layer, "x", x, width, rows);
       let out = isLast ? model.logits : results[into];
       before = one.weights.map((weight) => {
@@ -286,13 +309,11 @@ export class Reading {
       for (const [ofLayer, ofHead, query, key] of this.cut.edges ?? [])
         if (ofLayer === layer && ofHead === head && query >= start && query < S && key <= query)
           f[scores + (query - start) * S + key] = Number.NEGATIVE_INFINITY;
-      const kept = new Float32Array((T * (start + 1 + S)) / 2); // one buffer for all new rows of a head
-      for (let t = 0, at = 0; t < T; t++) {
+      for (let t = 0; t < T; t++) {
         const end = start + t + 1;
         const first = window === null ? 0 : Math.max(0, end - window);
         softmax(f, scores + t * S, S, first, end, scale);
-        kept.set(f.subarray(scores + t * S, scores + t * S + end), at);
-        this.weights[layer][head].push(kept.subarray(at, (at += end)));
+        this.weights[layer][head].add(f, scores + t * S);
       }
       linear(scores, S, values + group * D * C, C, -1, out + head * D, H * D, T, S, D);
       if (cutHeads.has(head))

@@ -65,6 +65,14 @@ export function softmax(f, row, keys, first, end, scale) {
   f.fill(0, row + end, row + keys);
 }
 
+/** The probability of one of some scores. @param {Float32Array} scores @param {number} id */
+export function chanceOf(scores, id) {
+  let [most, sum] = [scores[0], 0];
+  for (let i = 1; i < scores.length; i++) if (scores[i] > most) most = scores[i];
+  for (let i = 0; i < scores.length; i++) sum += exp(scores[i] - most);
+  return exp(scores[id] - most) / sum;
+}
+
 /**
  * Turn each pair of channels of a vector by the angle of its position.
  * @param {Float32Array} f @param {number} x @param {number[]} waves @param {boolean} interleaved

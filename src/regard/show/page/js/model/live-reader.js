@@ -14,12 +14,27 @@ import { likely, sample } from "./next-token.js";
 /**
  * ids: the tokens that a text was written with, where they are known; cut: what to leave out, in a second reading.
  * @typedef {{text: string, ids?: number[] | null, titles: string[], cut?: Cut | null}} LiveQuestion
- * @typedef {{ids: number[], text: string, reports: Report[], blocks: Map<string, Uint8Array>, next: NextToken[]}}
- *   LiveAnswer
- * @typedef {{ids: number[], cut?: Cut | null, temperature: number, count: number}} WriteQuestion
+ * lost: the token of the text whose probability a cut lowers most, and that in both readings.
+ * @typedef {{at: number, chances: number[]}} Lost
+ * @typedef {{ids: number[], text: string, reports: Report[], blocks: Map<string, Uint8Array>, next: NextToken[], lost:
+ *   Lost | null}} LiveAnswer
+ * pause: milliseconds after a token.
+ * @typedef {{ids: number[], cut?: Cut | null, temperature: number, count: number, pause?: number}} WriteQuestion
  * @typedef {{id: number, text: string, rows: Float32Array}} Written a token, the text so far, and the newest row of
  *   every head, one after the other
  */
+
+const LEAST = 0.05; // of a probability that is lost
+
+/**
+ * Where the probability of what the text has there falls most; null where it falls nowhere by LEAST.
+ * @param {Float64Array} before @param {Float64Array} after @returns {Lost | null}
+ */
+function mostLost(before, after) {
+  let best = 0; // whose probability is NaN
+  for (let at = 1; at < before.length; at++) if (!(before[at] - after[at] <= before[best] - after[best])) best = at;
+  return before[best] - after[best] >= LEAST ? { at: best, chances: [before[best], after[best]] } : null;
+}
 
 export class LiveReader {
   /**
@@ -60,7 +75,8 @@ export class LiveReader {
       this.model.plan.ends,
     );
     const shown = written ? this.tokenizer.decode(ids) : text;
-    const answer = /** @type {LiveAnswer} */ ({ ids, text: shown, reports: [], blocks: new Map(), next });
+    const lost = readings.length > 1 ? mostLost(readings[0].chances(), readings[1].chances()) : null;
+    const answer = /** @type {LiveAnswer} */ ({ ids, text: shown, reports: [], blocks: new Map(), next, lost });
     readings.forEach((reading, number) => {
       const { report, blocks } = describeReading(reading, this, titles[number] ?? "", number);
       answer.reports.push(report);
@@ -91,7 +107,7 @@ export class LiveReader {
       const id = sample(reading.logits, temperature, Math.random());
       if (this.model.plan.ends.includes(id)) return;
       reading.addAll([id]);
-      const newest = reading.weights.flatMap((heads) => heads.map((rows) => rows[rows.length - 1]));
+      const newest = reading.weights.flatMap((heads) => heads.map((rows) => rows.row(rows.length - 1)));
       const rows = new Float32Array(newest.length * reading.ids.length);
       newest.forEach((row, i) => rows.set(row, i * reading.ids.length));
       yield { id, text: this.tokenizer.decode(reading.ids), rows };

@@ -8,6 +8,7 @@ import { earlier, largestKey, meansOf } from "./statistics.js";
 
 /** @import { Reading } from "./engine.js" */
 /** @import { LiveReader } from "./live-reader.js" */
+/** @import { Rows } from "./rows.js" */
 /** @import { Measures } from "./statistics.js" */
 /** @import { HeadInfo, LayerInfo, Report } from "../data/page-data.js" */
 
@@ -24,20 +25,20 @@ const { floor, max, min, round, sqrt } = Math;
 export function describeReading(reading, { tokenizer, measures, steps }, title, number) {
   const { ids, model } = reading;
   const [T, before] = [ids.length, earlier(ids)];
-  const isSmall = T <= THUMBNAIL;
   /** @type {Map<string, Uint8Array>} */
   const blocks = new Map();
   const [strongest, pictures] = [/** @type {Uint8Array[]} */ ([]), /** @type {Uint8Array[]} */ ([])];
   const ranks = /** @type {{place: [number, number], rank: [number, number]}[]} */ ([]);
   const layers = reading.weights.map((heads, layer) => {
     const { kv_heads, window } = model.layers[layer];
-    const described = heads.map((rows, head) => {
+    const described = heads.map((kept, head) => {
+      const rows = kept.all();
       const means = meansOf(measures, rows, before, window);
       const role = roleOf(measures, means, rows);
       ranks.push({ place: [layer, head], rank: rankOf(measures, role) });
-      blocks.set(`weights.${number}.${layer}.${head}`, triangle(rows, window));
+      blocks.set(`weights.${number}.${layer}.${head}`, triangle(kept, window));
       strongest.push(strongestOf(rows));
-      if (!isSmall) pictures.push(thumbnail(rows, window));
+      pictures.push(thumbnail(rows, window));
       return headInfo(measures, means, role);
     });
     const known = steps[layer] ?? null;
@@ -48,7 +49,7 @@ export function describeReading(reading, { tokenizer, measures, steps }, title, 
     };
   });
   blocks.set(`strongest.${number}`, joined(strongest));
-  if (!isSmall) blocks.set(`thumbnails.${number}`, joined(pictures));
+  blocks.set(`thumbnails.${number}`, joined(pictures));
   ranks.sort((a, b) => a.rank[0] - b.rank[0] || a.rank[1] - b.rank[1]);
   const report = {
     title,
@@ -56,7 +57,7 @@ export function describeReading(reading, { tokenizer, measures, steps }, title, 
     sequences: [sequenceOf(tokenizer, ids)],
     layers,
     order: ranks.map(({ place }) => place),
-    thumbnails: isSmall ? null : { rows: THUMBNAIL, cols: THUMBNAIL },
+    thumbnails: { rows: THUMBNAIL, cols: THUMBNAIL },
   };
   return { report, blocks };
 }
@@ -95,17 +96,14 @@ function layerInfo(layer, T, kv_heads, heads, measures) {
   };
 }
 
-/**
- * The rows one after another, NaN where the window hides a key.
- * @param {Float32Array[]} rows @param {number | null} window
- */
+/** The rows one after another, NaN where the window hides a key. @param {Rows} rows @param {number | null} window */
 function triangle(rows, window) {
-  const all = new Float32Array((rows.length * (rows.length + 1)) / 2);
-  rows.forEach((row, query) => {
-    const start = (query * (query + 1)) / 2;
-    all.set(row, start);
-    if (window !== null) all.fill(Number.NaN, start, start + max(0, row.length - window));
-  });
+  const all = rows.numbers();
+  if (window !== null)
+    for (let query = window; query < rows.length; query++) {
+      const start = (query * (query + 1)) / 2;
+      all.fill(Number.NaN, start, start + query + 1 - window);
+    }
   return new Uint8Array(all.buffer);
 }
 
@@ -128,7 +126,7 @@ function strongestOf(rows) {
 function thumbnail(rows, window) {
   const T = rows.length;
   const size = min(THUMBNAIL, T);
-  const cell = Int32Array.from({ length: T }, () => 0);
+  const cell = new Int32Array(T);
   for (let i = 0; i < size; i++) cell.fill(i, floor((i * T) / size), floor(((i + 1) * T) / size));
   const [mass, seen, queries] = [new Float64Array(size * size), new Uint8Array(size * size), new Float64Array(size)];
   rows.forEach((row, query) => {
@@ -139,9 +137,10 @@ function thumbnail(rows, window) {
       seen[at + cell[key]] = 1;
     }
   });
-  return Uint8Array.from(mass, (sum, at) =>
-    seen[at] ? round(sqrt(min(1, sum / queries[floor(at / size)])) * 254) : 255,
-  );
+  const codes = new Uint8Array(size * size).fill(255);
+  for (let at = 0; at < codes.length; at++)
+    if (seen[at]) codes[at] = round(sqrt(min(1, mass[at] / queries[floor(at / size)])) * 254);
+  return codes;
 }
 
 /** @param {Uint8Array[]} parts */

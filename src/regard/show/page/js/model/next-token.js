@@ -1,5 +1,7 @@
 // What follows a text: the most likely tokens, and one that is drawn.
 
+import { largestKey } from "./statistics.js";
+
 /** @import { Tokenizer } from "./tokenizer.js" */
 /**
  * @typedef {{id: number, text: string, chances: number[], ends: boolean}} NextToken chances: its probability in each
@@ -42,7 +44,7 @@ export function likely(logits, tokenizer, ends) {
  * @returns {number}
  */
 export function sample(logits, temperature, random) {
-  const most = logits.reduce((best, one, id) => (one > logits[best] ? id : best), 0);
+  const most = largestKey(logits);
   if (!(temperature > 0)) return most;
   let left = random;
   const chances = softmax(logits, temperature);
@@ -55,8 +57,10 @@ export function sample(logits, temperature, random) {
 
 /** @param {Float32Array} logits @param {number} temperature @returns {Float64Array} */
 function softmax(logits, temperature) {
-  const most = logits.reduce((a, b) => (a > b ? a : b));
-  const chances = Float64Array.from(logits, (one) => Math.exp((one - most) / temperature));
-  const sum = chances.reduce((a, b) => a + b);
-  return chances.map((one) => one / sum);
+  const most = logits[largestKey(logits)];
+  const chances = new Float64Array(logits.length);
+  let sum = 0;
+  for (let id = 0; id < chances.length; id++) sum += chances[id] = Math.exp((logits[id] - most) / temperature);
+  for (let id = 0; id < chances.length; id++) chances[id] /= sum;
+  return chances;
 }

@@ -12,10 +12,21 @@
 
 const { abs, log } = Math;
 
-/** Statistics that are no weight on one key. @type {Record<string, (row: Float32Array, query: number) => number>} */
+/**
+ * Statistics that are no weight on one key; by loops, as `reduce` makes an object of each number.
+ * @type {Record<string, (row: Float32Array, query: number) => number>}
+ */
 const OF_ROWS = {
-  entropy: (row) => row.reduce((sum, p) => (p > 0 ? sum - p * log(p) : sum + 0 * p), 0),
-  distance: (row, query) => row.reduce((sum, p, key) => sum + p * abs(query - key), 0),
+  entropy: (row) => {
+    let sum = 0;
+    for (let key = 0; key < row.length; key++) sum -= row[key] > 0 ? row[key] * log(row[key]) : 0 * row[key];
+    return sum;
+  },
+  distance: (row, query) => {
+    let sum = 0;
+    for (let key = 0; key < row.length; key++) sum += row[key] * abs(query - key);
+    return sum;
+  },
   largest: (row) => row[largestKey(row)],
 };
 
@@ -49,7 +60,7 @@ export function statisticOf(measures, name, rows, before) {
   const target = measures.targets[name];
   if (!target) return rows.map((row, query) => OF_ROWS[name](row, query));
   return rows.map((row, query) => {
-    const start = { FIRST: 0, OWN: query, EARLIER: before[query] }[target.start];
+    const start = target.start === "FIRST" ? 0 : target.start === "OWN" ? query : before[query];
     const key = start + target.step;
     if (start < 0 || key < 0 || key >= rows.length) return Number.NaN;
     return row[key] ?? 0; // a key after the query has no weight
@@ -65,23 +76,18 @@ export function meansOf(measures, rows, before, window) {
   /** @type {Record<string, Mean>} */
   const means = {};
   for (const name of measures.averaged) {
-    const sums = { mean: 0, rows: 0, chance: 0, uniform: 0 };
-    statisticOf(measures, name, rows, before).forEach((value, query) => {
-      if (Number.isNaN(value)) return;
+    const values = statisticOf(measures, name, rows, before);
+    let [sum, count, chance, uniform] = [0, 0, 0, 0];
+    for (let query = 0; query < values.length; query++) {
+      const value = values[query];
+      if (Number.isNaN(value)) continue;
       const visible = Math.min(query + 1, window ?? query + 1);
-      sums.rows += 1;
-      sums.mean += value;
-      sums.chance += 1 / visible;
-      sums.uniform += { entropy: log(visible), distance: (visible - 1) / 2 }[name] ?? value;
-    });
-    const { rows: count } = sums;
-    if (count)
-      means[name] = {
-        mean: sums.mean / count,
-        rows: count,
-        chance: sums.chance / count,
-        uniform: sums.uniform / count,
-      };
+      count += 1;
+      sum += value;
+      chance += 1 / visible;
+      uniform += name === "entropy" ? log(visible) : name === "distance" ? (visible - 1) / 2 : value;
+    }
+    if (count) means[name] = { mean: sum / count, rows: count, chance: chance / count, uniform: uniform / count };
   }
   return means;
 }

@@ -41,6 +41,7 @@ const ANSWERS = {
   async write(data, mayGoOn, number) {
     for (const wrote of reader?.write(data) ?? []) {
       globalThis.postMessage({ number, wrote }, { transfer: [wrote.rows.buffer] });
+      if (data.pause) await new Promise((resolve) => setTimeout(resolve, data.pause));
       if (!(await mayGoOn())) return { ended: "stopped" };
     }
     return { ended: "end" };

@@ -6,17 +6,18 @@ import { embedded, Reports } from "../data/page-data.js";
 import { preferredTheme, themeAround } from "../draw/color.js";
 import { fill, h } from "../draw/dom.js";
 import { atlas } from "../draw/head-pictures.js";
-import { makeViews, VIEWS, viewFor } from "../views/list.js";
+import { makeView, stays, VIEWS, viewFor } from "../views/list.js";
 import { brokenRows } from "../words/broken.js";
 import { Names } from "../words/names.js";
 import { telling } from "../words/questions.js";
+import { asked, beginning } from "./beginning.js";
 import { Frame } from "./frame.js";
 import { printWell } from "./paper.js";
 import { pinIn, pinnedElsewhere, textOn } from "./pinned-word.js";
 import { Player } from "./player.js";
 import { copyLink, download, fileName, pngOf, rowFile, svgOf } from "./save-file.js";
 import { pressKey } from "./shortcuts.js";
-import { fromHash, START, Store, toHash } from "./state.js";
+import { Store, toHash } from "./state.js";
 
 /** @import { Page, Side, Transport, Weights } from "../data/page-data.js" */
 /** @import { Theme } from "../draw/color.js" */
@@ -48,10 +49,8 @@ export class App {
     this.cut = options.cut;
     this.reports = new Reports(page, transport);
     this.longs = new LongHeads(this.reports);
-    const [layer, head] = page.reports[0].order[0] ?? [0, 0];
-    const asked = this.address ? fromHash(location.hash) : {};
-    this.begins = { layer, head, ...page.start, ...options.state };
-    this.store = new Store(this.#repaired({ ...START, ...this.begins, ...asked }));
+    this.begins = beginning(page, options.state);
+    this.store = new Store(asked(page, this.begins, this.address));
     /** The weights of the chosen head, by token or by word. @type {Weights | null} */
     this.weights = null;
     /**
@@ -87,8 +86,8 @@ export class App {
     };
     this.frame = new Frame(root, page, this.store, VIEWS, events, options.above);
     this.player = new Player(this);
-    /** @type {Record<string, View>} */
-    this.views = makeViews(this);
+    /** Those that were shown. @type {Record<string, View>} */
+    this.views = {};
     this.#chooseTheme();
     this.stop = this.store.listen((changed) => this.#update(changed));
     this.observer = new ResizeObserver(() => this.#resize());
@@ -111,7 +110,9 @@ export class App {
 
   /** The view that is shown. */
   get view() {
-    return this.views[this.viewName];
+    const name = this.viewName;
+    this.views[name] ??= makeView(name, this);
+    return this.views[name];
   }
 
   /** Did the person choose the focus, by pointing or pinning? */
@@ -220,33 +221,42 @@ export class App {
     }
   }
 
+  /**
+   * Other reports in place of these: what else is on the page stays.
+   * @param {Page} page @param {Transport} transport
+   */
+  show(page, transport) {
+    this.player.stop();
+    this.#drop(stays);
+    this.reports = new Reports(page, transport);
+    this.longs = new LongHeads(this.reports);
+    const hover = { side: /** @type {Side} */ ("query"), unit: -1, other: -1 };
+    Object.assign(this, { weights: null, long: null, atlas: null, strongest: null, drawnAtlas: "", hover });
+    this.begins = beginning(page);
+    this.store.state = asked(page, this.begins, this.address);
+    this.frame.offer(page);
+    delete this.root.dataset.ready;
+    this.#load();
+  }
+
   /** Take the page down. */
   destroy() {
     this.stop();
     this.player.stop();
     this.observer.disconnect();
     this.aborter.abort();
-    // Pixels are given back now, not when garbage is collected: a live page makes an app for every keystroke.
-    const drawn = [this.root, ...Object.values(this.views).map(({ el }) => el)];
-    const canvases = drawn.flatMap((el) => [...el.querySelectorAll("canvas")]);
-    for (const canvas of [...canvases, this.atlas?.image]) if (canvas) canvas.width = 0;
+    this.#drop();
     fill(this.root);
     delete this.root.dataset.ready;
   }
 
-  /** A state from an address may name what is not here. @param {State} state */
-  #repaired(state) {
-    const { reports } = this.reports.page;
-    if (!reports[state.report]) state.report = 0;
-    const report = reports[state.report];
-    if (!report.layers[state.layer]?.heads[state.head]) [state.layer, state.head] = report.order[0] ?? [0, 0];
-    if (!VIEWS.some(({ name }) => name === state.view)) state.view = START.view;
-    if (!report.sequences[state.text]) state.text = -1;
-    const layer = report.layers[state.layer];
-    const ofLayer = !layer ? 0 : state.side === "query" ? layer.T : layer.S;
-    const size = report.sequences[state.text]?.pieces.length ?? ofLayer;
-    if (state.focus >= size) Object.assign(state, { focus: -1, pinned: false, text: -1 });
-    return state;
+  /** Give pixels back now, not when garbage is collected. @param {(view: string) => boolean} [isKept] */
+  #drop(isKept = () => false) {
+    for (const name of Object.keys(this.views).filter((one) => !isKept(one))) {
+      for (const canvas of this.views[name].el.querySelectorAll("canvas")) canvas.width = 0;
+      delete this.views[name];
+    }
+    if (this.atlas) this.atlas.image.width = 0;
   }
 
   #listen() {
@@ -257,10 +267,9 @@ export class App {
       signal,
     });
     const follow = () => {
-      const { hash } = location;
       const { layer, head } = this.begins;
       this.follows = true;
-      this.store.set(this.#repaired({ ...START, ...(hash ? { layer, head } : this.begins), ...fromHash(hash) }));
+      this.store.set(asked(this.reports.page, location.hash ? { layer, head } : this.begins, true));
       this.follows = false;
     };
     addEventListener("hashchange", follow, { signal });

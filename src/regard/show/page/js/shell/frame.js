@@ -77,17 +77,13 @@ export class Frame {
     const mode = (/** @type {string} */ text, /** @type {boolean} */ words) =>
       h("button", { "data-words": words ? "true" : "false", onclick: () => store.set({ words }) }, text);
     this.modes = h("span.choice.modes", mode("tokens", false), mode("words", true));
-    const texts = new Set(page.reports.map(({ sequences }) => JSON.stringify(sequences)));
-    // two models, or one with heads cut, may have read one text
-    const other = texts.size > 1 ? "other text" : "other run";
-    const { reports } = page;
-    const next = () => store.set(otherReport(page, store.state, (store.state.report + 1) % reports.length));
-    this.texts = h("button.texts", { onclick: next }, other);
-    const run = (/** @type {Report} */ { title }, /** @type {number} */ i) =>
-      h("button", { onclick: () => store.set(otherReport(page, store.state, i)) }, title || `report ${i}`);
-    this.runs = h("nav.runs", { "aria-label": "runs" }, ...reports.map(run));
-    const asTabs = reports.length > 2 && reports.length <= TABS;
-    this.runs.hidden = !asTabs;
+    this.page = page;
+    this.store = store;
+    const next = () =>
+      store.set(otherReport(this.page, store.state, (store.state.report + 1) % this.page.reports.length));
+    this.texts = h("button.texts", { onclick: next });
+    this.runs = h("nav.runs", { "aria-label": "runs" });
+    this.offer(page);
     this.theme = h("button", { onclick: () => store.set({ theme: root.dataset.theme === "dark" ? "light" : "dark" }) });
     this.legend = legend(page);
     this.find = /** @type {HTMLInputElement} */ (
@@ -121,7 +117,7 @@ export class Frame {
     const tools = h(
       "span.tools",
       this.find,
-      reports.length > 1 && !asTabs ? this.texts : null,
+      this.texts,
       this.modes,
       h(
         "span.choice",
@@ -141,6 +137,20 @@ export class Frame {
     fill(root, header, main, this.legend);
   }
 
+  /** Offer these reports to choose from. @param {Page} page */
+  offer(page) {
+    this.page = page;
+    const { reports, runs = false } = page;
+    const asTabs = reports.length > (runs ? 1 : 2) && reports.length <= TABS;
+    const run = (/** @type {Report} */ { title }, /** @type {number} */ i) =>
+      h("button", { onclick: () => this.store.set(otherReport(page, this.store.state, i)) }, title || `report ${i}`);
+    fill(this.runs, ...(asTabs ? reports.map(run) : []));
+    this.texts.hidden = reports.length < 2 || asTabs;
+    // two models, or one with heads cut, may have read one text
+    const isOneText = new Set(reports.map(({ sequences }) => JSON.stringify(sequences))).size < 2;
+    attributes(this.texts, { text: isOneText ? "other run" : "other text" });
+  }
+
   /**
    * @param {Report} report
    * @param {State} state
@@ -156,6 +166,8 @@ export class Frame {
         hidden: !hasView(name, report.layers[state.layer]),
       });
     }
+    // Compare shows both of two
+    this.runs.hidden = !this.runs.firstChild || (this.page.runs === true && state.view === "compare");
     [...this.runs.children].forEach((button, i) =>
       attributes(button, { "aria-current": i === state.report ? "true" : null }),
     );

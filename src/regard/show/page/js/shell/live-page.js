@@ -1,11 +1,10 @@
 // The page that runs its model: a field for a text, what comes next, cuts, and below them the page of that text.
 //
-// This bar is beside the app, not in it: the app is made anew for each text, and a field in which somebody types must
-// stay where it is.
+// This bar is beside the app, which shows other reports for each text.
 
 import { LiveModel } from "../data/live-model.js";
 import { preferredTheme } from "../draw/color.js";
-import { attributes, h } from "../draw/dom.js";
+import { attributes, h, styles } from "../draw/dom.js";
 import { atlas } from "../draw/head-pictures.js";
 import { fromSearch, toSearch } from "../live/address.js";
 import { CutBoard } from "../live/cut-board.js";
@@ -19,6 +18,7 @@ import { App } from "./app.js";
 import { toHash } from "./state.js";
 
 /** @import { Live, LiveReport } from "../data/live-model.js" */
+/** @import { Page, Transport } from "../data/page-data.js" */
 /** @import { Written } from "../model/live-reader.js" */
 /** @import { Place } from "../live/address.js" */
 /**
@@ -41,6 +41,7 @@ export class LivePage {
     this.app = null;
     /** @type {LiveReport | null} */
     this.report = null;
+    this.names = new Names(null, 0, false); // of its tokens
     /** @type {Place} */
     this.place = fromSearch(location.search, settings.text, heads);
     /** Tokens of texts that were written. @type {Map<string, number[]>} */
@@ -49,10 +50,13 @@ export class LivePage {
     this.isWriting = false;
     this.isStopped = false; // was writing ended by hand?
     this.request = {};
-    this.next = new NextTokens((id) => this.#goTo([...this.ids, id]));
+    this.next = new NextTokens({
+      take: (id) => this.#goTo([...this.ids, id]),
+      end: (tokens) => this.#goTo(this.ids.slice(0, tokens)),
+    });
     this.board = new WritingBoard();
     this.writer = new Writer({
-      write: (temperature, count) => this.write(temperature, count),
+      write: (temperature, count, pause) => this.write(temperature, count, pause),
       stop: () => {
         if (!this.isWriting) return; // it has ended by itself; what it wrote is being read, and must not be lost
         this.isStopped = true;
@@ -81,8 +85,8 @@ export class LivePage {
   #build() {
     const example = (/** @type {[string, string]} */ [name, text]) =>
       h("button", { title: text, onclick: () => this.see({ text, cuts: [] }, "push") }, name);
-    const examples = h("span.examples", h("span.quiet", "try "), ...this.settings.examples.map(example));
     const { writer, cutting, tour, next, board } = this;
+    const examples = h("span.examples", h("span.quiet", "try "), ...this.settings.examples.map(example), tour.again);
     return h(
       "section.regard.live",
       { "aria-label": "your text" },
@@ -90,7 +94,7 @@ export class LivePage {
         "div.asks",
         h("div.own", this.box, this.said),
         next.el,
-        h("div.live-tools", writer.el, cutting.opens, cutting.list, examples, tour.again),
+        h("div.live-tools", writer.el, cutting.opens, cutting.list, examples),
       ),
       cutting.heads,
       tour.el,
@@ -155,9 +159,9 @@ export class LivePage {
 
   /**
    * Let the model write on; with something cut, the model without it.
-   * @param {number} temperature @param {number} count
+   * @param {number} temperature @param {number} count @param {number} pause milliseconds after a token
    */
-  async write(temperature, count) {
+  async write(temperature, count, pause) {
     const { model, report, app } = this;
     if (!model || !report || !app) return;
     const ids = [...report.ids];
@@ -179,7 +183,7 @@ export class LivePage {
     };
     try {
       this.isWriting = true;
-      const ended = await model.write({ ids, cut: cutOf(cuts), temperature, count }, (written) => {
+      const ended = await model.write({ ids, cut: cutOf(cuts), temperature, count, pause }, (written) => {
         if (!fresh.length) requestAnimationFrame(draw);
         ids.push(written.id);
         fresh.push(written);
@@ -241,14 +245,15 @@ export class LivePage {
   }
 
   /**
-   * The view and the head stay; a pin belongs to the text before.
+   * The view, the head and the run stay; a pin belongs to the text before.
    * @param {"push" | "replace"} history @param {boolean} sameCuts
    */
   #address(history, sameCuts) {
     const state = this.app?.store.state;
-    const view = state?.view === "compare" && !this.place.cuts.length ? "" : state?.view;
+    const view = state?.view === "compare" && !this.place.cuts.length ? "" : this.app?.viewName;
     const isKept = state && (sameCuts || !this.place.cuts.length); // what a cut changed most is shown first
-    const kept = { ...state, view, report: 0, other: -1, pinned: false, focus: -1, step: "" };
+    const run = sameCuts ? {} : { report: 0, other: -1 };
+    const kept = { ...state, ...run, view, pinned: false, focus: -1, step: "" };
     const hash = isKept ? `#${toHash(/** @type {import("./state.js").State} */ (kept))}` : "";
     const search = toSearch(this.place, this.settings.text, location.search);
     const address = `${location.pathname}${search}${hash}`;
@@ -264,29 +269,35 @@ export class LivePage {
     const names = new Names(sequence, report.ids.length, false);
     const name = (/** @type {string} */ cut) => nameOf(cut, (token) => names.label(token));
     cutting.draw(place.cuts, name);
-    this.next.draw(report.next, place.cuts.map(name).join(", "));
+    this.next.draw(report.next, report.lost, place.cuts.map(name).join(", "), names);
     attributes(this.writer.back, { disabled: report.ids.length < 2 });
-    this.app?.destroy();
-    const cutter = {
-      has: (/** @type {string} */ cut) => place.cuts.includes(cut),
-      toggle: (/** @type {string} */ cut) => this.cut(toggled(place.cuts, cut)),
-      edges: true,
-    };
-    const { model, root } = this;
+    this.names = names;
+    const { model } = this;
     const transport = (/** @type {string} */ key) => /** @type {LiveModel} */ (model).block(report, key);
-    const app = new App(root, report.document, transport, { address: true, cut: cutter });
-    this.app = app;
-    this.#paint(app.theme);
-    this.#offer(names);
-    app.store.listen((changed) => {
-      if (changed.has("theme")) this.#paint(app.theme);
-      if (changed.has("pinned") || changed.has("focus")) this.#offer(names);
-    });
-    this.#drawHeads();
+    if (this.app) this.app.show(report.document, transport);
+    else this.app = this.#begin(report.document, transport);
+    this.#paint(this.app.theme);
+    this.#offer();
   }
 
-  /** The pinned word is where a new branch may begin. @param {Names} names */
-  #offer(names) {
+  /** @param {Page} page @param {Transport} transport */
+  #begin(page, transport) {
+    const cut = {
+      has: (/** @type {string} */ one) => this.place.cuts.includes(one),
+      toggle: (/** @type {string} */ one) => this.cut(toggled(this.place.cuts, one)),
+      edges: true,
+    };
+    const app = new App(this.root, page, transport, { address: true, cut });
+    app.store.listen((changed) => {
+      if (changed.has("theme")) this.#paint(app.theme);
+      if (changed.has("pinned") || changed.has("focus")) this.#offer();
+    });
+    return app;
+  }
+
+  /** The pinned word is where a new branch may begin. */
+  #offer() {
+    const { names } = this;
     const { pinned = false, focus = -1 } = this.app?.store.state ?? {};
     this.writer.offer(pinned && focus >= 0 && focus < names.size - 1 ? names.label(focus) : "");
   }
@@ -294,8 +305,10 @@ export class LivePage {
   async #drawHeads() {
     const { app } = this;
     if (!app) return;
-    const image = await atlas(app.reports, 0, app.theme);
-    if (app === this.app) this.cutting.show(app.reports.page.reports[0], image, app.color("--ink3"));
+    const { reports, theme } = app;
+    const image = await atlas(reports, 0, theme);
+    if (reports === app.reports && theme === app.theme)
+      this.cutting.show(reports.page.reports[0], image, app.color("--ink3"));
   }
 
   /** @param {boolean} isBusy */
@@ -303,6 +316,7 @@ export class LivePage {
     this.writer.set(isBusy);
     this.next.wait(isBusy);
     this.box.readOnly = isBusy;
+    styles(this.box, { height: isBusy ? this.box.offsetHeight : "" }); // what is below, such as "stop", stays in place
     this.root.hidden = isBusy;
   }
 

@@ -2,6 +2,7 @@
 
 import { max, min } from "../data/math.js";
 import { isPlain } from "../draw/dom.js";
+import { VIEWS } from "../views/list.js";
 
 /** @import { App } from "./app.js" */
 
@@ -10,7 +11,7 @@ export function pressKey(app, event) {
   const { key } = event;
   if (event.defaultPrevented || !isPlain(event) || app.frame.legend.open) return;
   const { unit, side } = app.shown;
-  const view = Object.keys(app.views)[Number(key) - 1];
+  const view = VIEWS[Number(key) - 1]?.name;
   if (key === "Escape") app.store.set({ pinned: false, focus: -1, step: "" });
   else if (key === "?") app.frame.legend.showModal();
   else if (key === "/") app.frame.find.select();

@@ -12,7 +12,7 @@ import { Strips } from "../draw/statistic-strips.js";
 import { LABEL_FONT, WeightMap } from "../draw/weight-map.js";
 import { brokenRows } from "../words/broken.js";
 import { number } from "../words/names.js";
-import { askHead, withoutNumbers } from "../words/questions.js";
+import { askHead, quiet, withoutNumbers } from "../words/questions.js";
 
 /** @import { Side } from "../data/page-data.js" */
 /** @import { App } from "../shell/app.js" */
@@ -33,6 +33,7 @@ export const headView = {
   make: (app) => new HeadView(app),
   shows: (layer) => !layer.grid,
   instead: "long",
+  stays: true,
 };
 
 /** The view of one head. */
@@ -57,6 +58,8 @@ class HeadView {
     });
     this.cutEdge = h("p.note");
     this.cell = { row: -1, col: -1 }; // the one that was clicked
+    /** The head that is described. @type {import("../data/page-data.js").HeadInfo | null} */
+    this.described = null;
     this.readout = s("text.readout");
     this.map.over.append(this.readout);
     this.picker = new HeadPicker((layer, head) => app.choose(layer, head));
@@ -179,7 +182,14 @@ class HeadView {
     const { weights, rows, cols, shown } = this.app;
     if (!weights) return { question: [], answer: [] };
     const ask = askHead(weights, rows, cols, shown.side, shown.unit);
+    if (this.narrow) ask.answer.unshift(quiet(`${this.#name()} · `)); // a phone has it far below
     return this.map.broken.has(shown.unit) && shown.side === "query" ? withoutNumbers(ask, this.app) : ask;
+  }
+
+  /** Its place and its role. */
+  #name() {
+    const { layer, head } = this.app.store.state;
+    return `${layer}.${head} ${this.app.report.layers[layer].heads[head].role}`;
   }
 
   figure() {
@@ -201,12 +211,10 @@ class HeadView {
   #drawRole() {
     const { layer, head } = this.app.store.state;
     const info = this.app.report.layers[layer]?.heads[head];
-    if (!info) return;
+    if (!info || this.described === info) return;
+    this.described = info;
     const ofLayer = this.app.report.layers[layer];
     const shared = sharing(ofLayer);
-    const key = `${this.app.store.state.report}.${layer}.${head}.${info.role}`;
-    if (this.role.dataset.key === key) return;
-    this.role.dataset.key = key;
     const { cut } = this.app;
     const place = `${layer}.${head}`;
     fill(

@@ -18,17 +18,22 @@ import { stepsView } from "./steps.js";
  * @typedef {{el: HTMLElement, figure?: () => Element, ownText?: boolean, draw: () => void, focus: () => void, ask:
  *   () => Ask, shade: () => {values: ArrayLike<number> | null, unit: number, side?: Side}}} View
  * How a view is listed. name: in the address; label: of its tab; shows: can it show this layer? instead: the view that
- * takes its place where it cannot.
+ * takes its place where it cannot; stays: it keeps nothing of a text, and need not be made anew for another one.
  * @typedef {{name: string, label: string, make: (app: App) => View, shows?: (layer: LayerInfo) => boolean, instead?:
- *   string}} ListedView
+ *   string, stays?: boolean}} ListedView
  */
 
 /** @type {ListedView[]} */
 export const VIEWS = [headsView, headView, layerView, flowView, stepsView, longView, compareView];
 
-/** All views, made for a page. @param {App} app @returns {Record<string, View>} */
-export function makeViews(app) {
-  return Object.fromEntries(VIEWS.map(({ name, make }) => [name, make(app)]));
+/** @param {string} name @param {App} app @returns {View} */
+export function makeView(name, app) {
+  return /** @type {ListedView} */ (VIEWS.find((one) => one.name === name)).make(app);
+}
+
+/** Does this view stay when another text is shown? @param {string} view */
+export function stays(view) {
+  return VIEWS.find(({ name }) => name === view)?.stays ?? false;
 }
 
 /** Can this view show the layer? @param {string} view @param {LayerInfo} layer */

@@ -84,7 +84,11 @@ class StepsView {
     this.missing.hidden = Boolean(info.steps);
     this.reading.hidden = !info.steps;
     if (!info.steps) return this.#drawMissing(info.without_steps);
-    if (!flow) return void this.#load(key);
+    if (!flow) {
+      this.missing.hidden = false;
+      fill(this.missing, h("p", { role: "status" }, `Computing the steps of layer ${layer}…`));
+      return void this.#load(key);
+    }
     if (this.shown !== flow) {
       this.shown = flow;
       const hasPaths = flow.byName.has("queries");
