@@ -20,6 +20,7 @@ from regard.school.exercises.comparing import NUMBERS, describe_value, is_same
 Run = tuple[Sequence[Any], Any, Any]  # arguments, the learner's result, the right one
 Relation = tuple[str, str, Any]  # its name, what it says, and what the result would be
 MOST_AXES, MOST_NUMBERS = 4, 100_000  # of tensors whose axes are tried in every order
+MOST_PARTS = 8  # of a list in which the right result is looked for
 
 
 def find_relation(runs: Sequence[Run], names: Sequence[str], tolerance: float | int) -> Finding | None:
@@ -135,7 +136,7 @@ def _of_fewer_axes(seen: Tensor, right: Tensor) -> Iterator[Relation]:
             yield f"the {end} only", f"is only the {end} along axis {axis}.", right.movedim(axis, 0)[place]
     sizes = tuple(right.shape)
     lost = [i for i in range(right.dim()) if sizes[:i] + sizes[i + 1 :] == tuple(seen.shape)]
-    if lost and right.dim() > 1:
+    if lost:
         says = f"has the shape {tuple(seen.shape)}; expected {sizes}: axis {lost[0]} is gone."
         yield "an axis is gone", says, seen
 
@@ -147,6 +148,11 @@ def _of_sizes(seen: Tensor, right: Tensor) -> Iterator[Relation]:
     if seen.numel() == right.numel():
         says = f"has the shape {tuple(seen.shape)}, not {tuple(right.shape)}; the numbers are right."
         yield "right numbers in another shape", says, right.reshape(seen.shape)
+        if seen.numel() > 1 and is_same(seen.flatten().sort().values, right.flatten().sort().values, 1e-5):
+            says = (
+                f"has the shape {tuple(seen.shape)}, not {tuple(right.shape)}, with the right numbers in another order."
+            )
+            yield "joined on another axis", says, seen
     if seen.dim() > right.dim():
         says = f"has the shape {tuple(seen.shape)}: {seen.dim() - right.dim()} axes more than {tuple(right.shape)}."
         yield "too many axes", says.replace(" 1 axes", " 1 axis"), seen
@@ -216,12 +222,34 @@ def _of_kinds(seen: Any, right: Any) -> Iterator[Relation]:
         for i, one in enumerate(seen):
             says = f"is {describe_value(seen)}, and what is asked for is number {i} of it. max and topk return a pair"
             yield "a pair", f"{says}: .values and .indices.", one
+    elif isinstance(right, dict) and isinstance(seen, dict):
+        yield from _of_dicts(seen, right)
     elif isinstance(right, (list, tuple)) and isinstance(seen, Tensor):
         yield "a tensor instead of a list", "is a tensor; a list is asked for: .tolist().", seen.tolist()
+        parts = seen.unbind(0) if seen.dim() else ()
+        yield "one tensor instead of several", f"is one tensor; {len(right)} are asked for.", parts
     elif isinstance(right, (list, tuple)) and isinstance(seen, (list, tuple)):
         yield "a list in a list", "is right, but inside of one more list.", seen[0] if len(seen) == 1 else None
+        for where, one in _inside(seen):
+            yield "part of what is returned", f"is {describe_value(seen)}; what is asked for is {where} of it.", one
         if all(isinstance(one, (bool, int, float, str, type(None))) for one in [*seen, *right]):
             yield from ((name, says, right) for holds, name, says in _of_lists(list(seen), list(right)) if holds)
+
+
+def _inside(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """The parts of a list, and those of its lists, with their places."""
+    for i, one in enumerate(value[:MOST_PARTS]):
+        yield f"{place}[{i}]", one
+        if isinstance(one, (list, tuple)) and not place:
+            yield from _inside(one, f"[{i}]")
+
+
+def _of_dicts(seen: dict[Any, Any], right: dict[Any, Any]) -> Iterator[Relation]:
+    missing, more = ([str(one) for one in a if one not in b] for a, b in ((right, seen), (seen, right)))
+    if missing:
+        yield "entries missing", f"lacks {', '.join(missing)}.", right
+    elif more:
+        yield "entries too many", f"has {', '.join(more)}, which should not be there.", right
 
 
 def _joined(seen: Sequence[Any]) -> Iterator[Relation]:

@@ -97,6 +97,36 @@ def judge_first(result, head_dim):
     return None if fault is not None and fault.name == "twice as large" else fault
 
 
+def with_larger_numbers(variance_of_scores, head_dim):
+    """The variance where every number that randn draws is twice as large."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Larger(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            drawn = func(*args, **(kwargs or {}))
+            name = func.overloadpacket.__name__
+            if name == "normal_":
+                return drawn.mul_(2)
+            return drawn * 2 if name in ("randn", "randn_like", "normal") else drawn
+
+    with Larger():
+        return variance_of_scores(head_dim)
+
+
+def judge_both_drawn(result, head_dim):
+    """16 times the variance where queries and keys are drawn, 4 times where only one of them is."""
+    times = float(result) / head_dim
+    return (
+        None
+        if not 3 < times < 5
+        else Fault(
+            "only one is random",
+            f"With random numbers twice as large, the variance is {times:.0f} times as large; it should be 16 times.",
+            "So only one of each pair is drawn by torch.randn. Queries and keys both are.",
+        )
+    )
+
+
 def at_width(head_dim):
     return lambda random: (head_dim,)
 
@@ -106,6 +136,7 @@ parts = [
     Judged("variance_of_scores", at_width(1024), judge_first),
     Judged("variance_of_scores", at_width(64), judge_second),
     Judged("variance_of_scores", at_width(4), judge_second, runs=10),
+    Judged("variance_of_scores", at_width(64), judge_both_drawn, through=with_larger_numbers),
     Question(
         "divided_by",
         right="b",

@@ -1,0 +1,119 @@
+"""Rarer mistakes in a layer, for exercises in which much stands still: more than those that every check tries.
+
+They are told where the layer gives the same numbers, and tried alone, never in pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from regard.mistakes.formula import Case, compare_all, merge
+from regard.mistakes.mistake import Mistake, with_heads, with_mask
+
+JOIN = "concat = context.transpose(1, 2).contiguous().view(B, T, -1)"
+WEIGH = "weights = torch.softmax(scores / self.head_dim**0.5, dim=-1)"
+HIDE = "scores = scores.masked_fill(self.mask[:T, :T], -torch.inf)"
+SIDE_BY_SIDE = "The heads are joined side by side: what each found has its own place, where out_proj finds it."
+
+
+def _slip(name: str, step: str, act: Callable[..., Any], shows: str, says: str, why: str, fix: str) -> Mistake:
+    applies = {"merge": with_heads, "hide": with_mask}.get(step, lambda case: True)
+    return Mistake(name, step, act, shows, says, why, fix, applies, rare=True)
+
+
+def _repeated(context: Tensor, case: Case) -> Tensor:
+    return context.repeat(1, 1, case.num_heads)
+
+
+def _unit(t: Tensor) -> Tensor:
+    return F.normalize(t, dim=-1)
+
+
+SLIPS = (
+    _slip(
+        "heads summed instead of concatenated",
+        "merge",
+        lambda context, case: _repeated(context.sum(1), case),
+        "concat",
+        "The heads are summed, and the sum stands {num_heads} times side by side.",
+        SIDE_BY_SIDE,
+        JOIN,
+    ),
+    _slip(
+        "heads averaged instead of concatenated",
+        "merge",
+        lambda context, case: _repeated(context.mean(1), case),
+        "concat",
+        "The heads are averaged, and the mean stands {num_heads} times side by side.",
+        SIDE_BY_SIDE,
+        JOIN,
+    ),
+    _slip(
+        "heads joined in another order",
+        "merge",
+        lambda context, case: merge(context.flip(1), case),
+        "concat",
+        "The last head stands first: the heads are joined in the reverse order.",
+        "The output projection was trained with head 0 first, then head 1.",
+        JOIN,
+    ),
+    _slip(
+        "queries of unit length",
+        "compare",
+        lambda q, k, case: compare_all(_unit(q), k, case),
+        "scores",
+        "The queries are brought to length 1, which the formula does not do.",
+        "The length of a query says how sure it is; the formula keeps it.",
+        "scores = q @ k.mT",
+    ),
+    _slip(
+        "queries and keys of unit length",
+        "compare",
+        lambda q, k, case: compare_all(_unit(q), _unit(k), case),
+        "scores",
+        "Queries and keys are brought to length 1, which the formula does not do.",
+        "Their lengths say how sure a query is, and how important a key; the formula keeps them.",
+        "scores = q @ k.mT",
+    ),
+    Mistake(
+        "scores of the future set to 0",
+        "bend",
+        lambda scores, case: scores.tril(),
+        "scaled",
+        "The scores of later tokens become 0, and nothing is to be hidden here.",
+        "A score of 0 hides nothing, either: exp(0) = 1 is a share as any other.",
+        WEIGH,
+        lambda case: not with_mask(case) and case.x.shape[1] > 1,
+        rare=True,
+    ),
+    Mistake(
+        "split without transpose",
+        "split",
+        lambda t, case: t.unflatten(-1, (-1, case.head_dim)),
+        "scores",
+        "The heads stay behind the tokens, (B, T, {num_heads}, {head_dim}), and no mask is used: the scores compare the "
+        "{num_heads} heads of one token with each other.",
+        "Matrix products work on the last two axes: those must be tokens and head_dim, which needs transpose(1, 2).",
+        "q = q.view(B, T, num_heads, head_dim).transpose(1, 2)",
+        lambda case: with_heads(case) and with_mask(case) and case.num_heads != len(case.visible()),
+        rare=True,
+        also={"merge": lambda context, case: context.flatten(2), "see": lambda case: torch.ones(1, 1).bool()},
+    ),
+    *(
+        _slip(
+            f"mask value too small: −{value}",
+            "hide",
+            lambda scores, visible, case, value=value: scores.masked_fill(~visible, -value / case.head_dim**0.5),
+            "mask",
+            f"Hidden scores become −{value}, and are scaled then: hidden tokens are still seen.",
+            "Only −∞, or a number that no score reaches, gives a weight of 0.",
+            HIDE,
+        )
+        for value in (1, 2, 5, 10)
+    ),
+)
