@@ -35,7 +35,7 @@ def test_each_is_of_some_layer_and_says_its_sizes():
 
 def test_a_slip_computes_what_its_name_says():
     case = random_case(causal=False)
-    act = next(one.act for one in SLIPS if one.name == "heads averaged instead of concatenated")
+    act = next(one.act for one in SLIPS if one.name == "heads averaged, and the mean repeated")
     context = torch.randn(2, case.num_heads, 5, case.head_dim)
     seen = act(context, case).unflatten(-1, (case.num_heads, -1))
     torch.testing.assert_close(seen, context.mean(1)[:, :, None].expand_as(seen))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -72,6 +73,24 @@ WEIGHED: dict[str, tuple[str, str, Weigh]] = {
         "A query divides its attention among the keys. They are the last axis, dim=-1.",
         lambda s, D: (s / D**0.5).softmax(0),
     ),
+    "softmax twice": (
+        "The softmax is taken twice: of the weights once more, which makes them nearly alike.",
+        SHARES,
+        lambda s, D: (s / D**0.5).softmax(-1).softmax(-1),
+    ),
+    **{
+        f"{name} of head_dim": (
+            f"The scores are divided by the {name} of head_dim; it is its root.",
+            ROOT,
+            lambda s, D, log=log: (s / log(D)).softmax(-1),
+        )
+        for name, log in (("logarithm", math.log), ("logarithm to base 2", math.log2))
+    },
+    "scores of the first text": (
+        "The scores of the first text are used for every text of the batch.",
+        "Each text has queries and keys of its own: q @ k.mT, without an index.",
+        lambda s, D: (s / D**0.5)[:1].expand_as(s).softmax(-1),
+    ),
     "no softmax": ("The values are mixed by the scaled scores: softmax is missing.", SHARES, lambda s, D: s / D**0.5),
     "divided by the sum of scores": (
         "The scores are divided by their sum; softmax takes exp of each first.",
@@ -127,10 +146,13 @@ def attention_slips(
         raw, D = q @ k.mT, q.shape[-1]
         hidden = ~visible[0] if visible else torch.zeros_like(raw, dtype=torch.bool)
         scores = raw.masked_fill(hidden, -torch.inf)
+        if name == "queries added":
+            return finish((scores / D**0.5).softmax(-1) @ v + q, *arguments)
         if name == "keys mixed":
             return finish((scores / D**0.5).softmax(-1) @ k, *arguments)
         weights = MASKED[name][2](raw, hidden, D) if name in MASKED else WEIGHED[name][2](scores, D)
         return finish(weights @ v, *arguments)
 
     texts = {**WEIGHED, **MASKED, "keys mixed": ("The keys are mixed; the values must be.", KEYS, None)}
+    texts["queries added"] = ("The queries are added to the mixed values, which stand alone.", KEYS, None)
     return [Wrong(n, says, partial(act, n), why) for n, (says, why, _) in texts.items() if n not in leave_out]

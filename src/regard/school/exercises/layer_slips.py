@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.mistakes.formula import Case, compare_all, merge
+from regard.mistakes.formula import Case, compare_all, merge, normalise
 from regard.mistakes.mistake import Mistake, with_heads, with_mask
 
 JOIN = "concat = context.transpose(1, 2).contiguous().view(B, T, -1)"
@@ -22,8 +22,23 @@ SIDE_BY_SIDE = "The heads are joined side by side: what each found has its own p
 
 
 def _slip(name: str, step: str, act: Callable[..., Any], shows: str, says: str, why: str, fix: str) -> Mistake:
-    applies = {"merge": with_heads, "hide": with_mask}.get(step, lambda case: True)
+    applies = with_mask if step == "hide" else with_heads
     return Mistake(name, step, act, shows, says, why, fix, applies, rare=True)
+
+
+def _joined_as(*order: int) -> Callable[[Tensor, Case], Tensor]:
+    """The heads (B, H, T, D), with their axes in this order, taken for (B, T, H × D)."""
+    return lambda context, case: context.permute(order).reshape(len(context), context.shape[2], -1)
+
+
+def _by_memory(t: Tensor, case: Case) -> Tensor:
+    """(B, H, T, D) as view(B, H, T, D) makes it of the vectors, without a transpose."""
+    return t.transpose(1, 2).reshape(t.shape)
+
+
+def _one_row_of_weights(scores: Tensor, case: Case) -> Tensor:
+    weights = normalise(scores, case)
+    return weights.mean(1, keepdim=True).expand_as(weights)
 
 
 def _repeated(context: Tensor, case: Case) -> Tensor:
@@ -36,7 +51,7 @@ def _unit(t: Tensor) -> Tensor:
 
 SLIPS = (
     _slip(
-        "heads summed instead of concatenated",
+        "heads summed, and the sum repeated",
         "merge",
         lambda context, case: _repeated(context.sum(1), case),
         "concat",
@@ -45,7 +60,7 @@ SLIPS = (
         JOIN,
     ),
     _slip(
-        "heads averaged instead of concatenated",
+        "heads averaged, and the mean repeated",
         "merge",
         lambda context, case: _repeated(context.mean(1), case),
         "concat",
@@ -61,6 +76,40 @@ SLIPS = (
         "The last head stands first: the heads are joined in the reverse order.",
         "The output projection was trained with head 0 first, then head 1.",
         JOIN,
+    ),
+    *(
+        _slip(
+            f"heads joined as (B, {axes})",
+            "merge",
+            _joined_as(*order),
+            "concat",
+            f"The heads are joined as (B, {axes}) by reshape, which mixes tokens.",
+            "reshape gives any shape that is asked for; T must stand before H first, by transpose(1, 2).",
+            JOIN,
+        )
+        for axes, order in (("D, T, H", (0, 3, 2, 1)), ("D, H, T", (0, 3, 1, 2)))
+    ),
+    *(
+        _slip(
+            f"{what} split without transpose",
+            step,
+            _by_memory,
+            "split",
+            f"Only the {what} are cut by view(B, {{num_heads}}, T, {{head_dim}}), which gives a head whole vectors of "
+            "some tokens.",
+            "view never moves a number: split the last axis, then exchange tokens and heads by transpose(1, 2).",
+            "k = self.W_key(x).view(B, T, num_heads, head_dim).transpose(1, 2)",
+        )
+        for what, step in (("keys", "share"), ("values", "share_values"))
+    ),
+    _slip(
+        "weights averaged over the heads",
+        "normalise",
+        _one_row_of_weights,
+        "weights",
+        "All heads use one table of weights, the mean of theirs.",
+        "Each head looks at places of its own; that is what several heads are for.",
+        WEIGH,
     ),
     _slip(
         "queries of unit length",
@@ -92,7 +141,7 @@ SLIPS = (
         rare=True,
     ),
     Mistake(
-        "split without transpose",
+        "heads behind the tokens, and no mask",
         "split",
         lambda t, case: t.unflatten(-1, (-1, case.head_dim)),
         "scores",
@@ -106,7 +155,7 @@ SLIPS = (
     ),
     *(
         _slip(
-            f"mask value too small: −{value}",
+            f"mask value too small before the scale: −{value}",
             "hide",
             lambda scores, visible, case, value=value: scores.masked_fill(~visible, -value / case.head_dim**0.5),
             "mask",

@@ -25,7 +25,7 @@ MOST_PARTS = 8  # of a list in which the right result is looked for
 
 def find_relation(runs: Sequence[Run], names: Sequence[str], tolerance: float | int) -> Finding | None:
     """The first relation that holds between wrong and right results in every run; None if there is none."""
-    runs = [one for one in runs if not is_same(one[1], one[2], tolerance)]
+    runs = [(a, _numbers(s), _numbers(r)) for a, s, r in runs if not is_same(s, r, tolerance)]
     places = [_first_part(seen, right, tolerance) for _, seen, right in runs]
     if not runs or any(one != places[0] for one in places):
         return None
@@ -61,6 +61,17 @@ def _holding(run: Run, names: Sequence[str], tolerance: float | int) -> dict[str
         related += [*_of_fewer_axes(a, b), *_of_sizes(a, b), *_of_places(a, b), *_located(a, b)]
         return {name: says for name, says, value in related if is_same(a, value, tolerance)}
     return {name: says for name, says, value in _of_kinds(seen, right) if is_same(value, right, tolerance)}
+
+
+def _numbers(value: Any) -> Any:
+    """Lists of numbers inside of a tuple as tensors: a list of losses has the relations of one."""
+    if isinstance(value, tuple):
+        return tuple(torch.tensor(one) if _is_list_of_floats(one) else one for one in value)
+    return value
+
+
+def _is_list_of_floats(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(one, float) for one in value)
 
 
 def _first_part(seen: Any, right: Any, tolerance: float | int) -> int | None:
@@ -100,6 +111,7 @@ def _changed(seen: Tensor, right: Tensor) -> Iterator[Relation]:
     yield "root too many", "is the square root of what it should be.", right.sqrt()
     for axis in range(right.dim()):
         yield "softmax on top", "is the right one after one more softmax.", right.softmax(axis)
+        yield "log softmax on top", "is the logarithm of a softmax of the right one.", right.log_softmax(axis)
 
 
 def _with_arguments(arguments: Sequence[Any], names: Sequence[str], seen: Tensor, right: Tensor) -> Iterator[Relation]:

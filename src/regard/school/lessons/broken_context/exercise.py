@@ -49,7 +49,10 @@ def refuses(text, T, context_length):
             "values missing",
             f"The error of {sizes} is {message!r}; it does not say both numbers, {T} and {context_length}.",
         )
-    if re.search(rf"\b{context_length} tokens do(?:es)? not\b|context_length\W{{1,3}}{T}\b", message):
+    longer = f"context_length={T}" if f"{T} tokens" in message else ""  # the remedy: a layer that is built for more
+    if re.search(
+        rf"\b{context_length} tokens do(?:es)? not\b|context_length\W{{1,3}}{T}\b", message.replace(longer, "")
+    ):
         return Fault("values exchanged", f"The error of {sizes} is {message!r}; the two numbers are exchanged.")
     if not re.search(REMEDY, message.lower()):
         return Fault(

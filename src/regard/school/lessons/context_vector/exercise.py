@@ -48,8 +48,8 @@ WRONG = [
         lambda x, query: (x * query).sum(1).softmax(0) @ x,
     ),
     Wrong(
-        "the query's row instead of the word's",
-        "The result is the query's own row: each weight is multiplied by x[query], and the weights add up to 1.",
+        "the query's own row",
+        "The result is the query's own row: the weights are multiplied by x[query], or the best match alone is taken.",
         lambda x, query: x[query].clone(),
         why="The weights say how much to take from each word, so weight i belongs to row i.",
     ),
@@ -107,6 +107,26 @@ WRONG = [
         "multiplied by the query",
         "The words are multiplied by the query once more when they are mixed; there it is the share times the row.",
         lambda x, query: weights_of(x, query) @ x * x[query],
+    ),
+    Wrong(
+        "only the query's share",
+        "The result is the query's own row, times its share; the shares of all words are added up.",
+        lambda x, query: weights_of(x, query)[query] * x[query],
+    ),
+    Wrong(
+        "later words left out",
+        "Only the words up to the query get a score; every word of the sentence does.",
+        lambda x, query: weights_of(x[: query + 1], query) @ x[: query + 1],
+    ),
+    Wrong(
+        "later scores still 0",
+        "The scores after the query are left at 0, which gives these words a share, but not their own.",
+        lambda x, query: (x @ x[query]).index_fill(0, torch.arange(query + 1, len(x)), 0.0).softmax(0) @ x,
+    ),
+    Wrong(
+        "softmax twice",
+        "The softmax is taken twice, of the weights once more.",
+        lambda x, query: weights_of(x, query).softmax(0) @ x,
     ),
     Wrong(
         "cosine",

@@ -26,23 +26,30 @@ def drawn_seed(random):
 
 def arguments(random):
     seed = drawn_seed(random)
+    right = place((0, 2), seed)
     others = {divmod(int(i), 8) for i in torch.randperm(48, generator=random)[:4]} - {(4, 3)}
     others |= {(0, int(i)) for i in torch.randperm(8, generator=random)[:2]}
     others = {one for one in others if place(one, seed) != (4, 3)}  # a place that is known by heart
     known = [place(one, seed) for one in sorted({*ALWAYS, *others})]
     heads = [known[i] for i in torch.randperm(len(known), generator=random).tolist()]
-    start = next(i for i, one in enumerate(heads) if one[1] != place((0, 2), seed)[1] or one[0] != 0)
-    heads = [*heads[start:], *heads[:start]]  # the first is never the right one
+    heads.remove(right)
+    heads.insert(len(heads) // 2, right)  # neither the first nor the last
     cut = place(CUT[int(torch.randint(2, (), generator=random))], seed)
-    ids = 1 + torch.randperm(4095, generator=random)[:32]
-    return cut, heads, ids.repeat(2), seed
+    costliest = place((2, 1), seed)  # when it is cut to 0
+    while True:  # until it is not the one, too, that costs least when it is cut to its mean
+        ids = (1 + torch.randperm(4095, generator=random)[:32]).repeat(2)
+        if min(heads, key=lambda one: loss(seed, ids, one, to="mean")) != costliest:
+            return cut, heads, ids, seed
 
 
 def spared(random):
     """A text that repeats nothing, and a head without which its loss is smaller."""
     seed = drawn_seed(random)
     heads = [place(one, seed) for one in CUT[:0:-1]]
-    return heads[0], heads, 1 + torch.randperm(4095, generator=random)[:64], seed
+    while True:
+        ids = 1 + torch.randperm(4095, generator=random)[:64]
+        if loss(seed, ids, heads[0]) < loss(seed, ids) - 0.005:
+            return heads[0], heads, ids, seed
 
 
 def place(head, seed):
@@ -86,6 +93,10 @@ def judge_cost(result, head, ids, seed):
         "nothing cut": (
             0.0,
             "the two losses are one: both of the whole model, both of the cut one, or another head was cut.",
+        ),
+        "share of the loss": (
+            after / before - 1,
+            "this is the difference divided by the loss; wanted is the difference.",
         ),
         "ratio": (after / before, "this is how many times as large the loss is; wanted is the difference."),
         "whole layer": (loss(seed, ids, *layer) - before, f"all heads of layer {head[0]} are cut."),

@@ -35,6 +35,11 @@ def normalised(kept):
     return kept / kept.sum()
 
 
+def likelier(logits, least):
+    kept = logits.softmax(-1) * (logits.softmax(-1) >= least)
+    return kept / kept.sum()
+
+
 def top_p(logits, p):
     return normalised(in_place(*kept_by(logits, p, lambda before, upto: before < p)))
 
@@ -162,6 +167,11 @@ parts = [
         lambda random: (logits_of(random), number_between(random, 0.5, 0.9)),
         top_p,
         wrong=[
+            Wrong(
+                "each likelier than 1 − p",
+                "Tokens of at least 1 − p ({1:.2f} is p) are kept; p is what those that are kept reach together.",
+                lambda logits, p: likelier(logits, 1 - p),
+            ),
             Wrong(
                 "stops before p",
                 "The token with which the sum reaches p ({1}) is left out.",

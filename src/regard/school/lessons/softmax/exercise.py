@@ -52,6 +52,16 @@ parts = [
                 why="The shifted scores are 0 or negative: the largest would get a share of 0.",
             ),
             Wrong(
+                "exp twice",
+                "exp is taken twice, of the exponentials once more.",
+                lambda scores: exp_shares((scores - scores.max()).exp()),
+            ),
+            Wrong(
+                "divided by running sums",
+                "Each exponential is divided by the sum up to itself (cumsum); it is the sum of all.",
+                lambda scores: (scores - scores.max()).exp() / (scores - scores.max()).exp().cumsum(0),
+            ),
+            Wrong(
                 "divided by the largest",
                 "The exponentials are divided by the largest score, not by their sum.",
                 lambda scores: (scores - scores.max()).exp() / scores.max(),

@@ -324,6 +324,11 @@ parts = [
                 ),
             ),
             Wrong(
+                "left half twice",
+                "A token is what its left half is, twice; it is left and right.",
+                lambda ids, merges: of_pieces(ids, merges, lambda pieces, left, _: pieces.append(2 * pieces[left])),
+            ),
+            Wrong(
                 "no piece",
                 "`pieces` ends at 255: every merge adds one piece, that of its left token and of its right one.",
                 raises="list index out of range",

@@ -88,22 +88,24 @@ def judge_number(kind, *arguments):
     )
 
 
-def make(order="zbs", shift=1, sign=1, reduce="mean", loss_of=None, report="before", tail=None):
+def shifted(ids):
+    return ids[:, :-1], ids[:, 1:]
+
+
+def make(order="zbs", pair=shifted, sign=1, reduce="mean", change=lambda logits: logits, report="before", times=1):
     def training_step(model, optimizer, ids):
         def loss_now():
-            logits = model(ids[:, :-1] if shift else ids)
-            targets = (ids[:, 1:] if shift == 1 else ids[:, :-1]) if shift else ids
-            logits = model(ids[:, 1:]) if shift == 3 else logits
-            logits = logits.softmax(-1) if loss_of == "probabilities" else logits
-            logits = logits[:, -1:] if tail else logits
-            targets = targets[:, -1:] if tail else targets
-            return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction=reduce)
+            read, targets = pair(ids)
+            logits = change(model(read))
+            targets = targets[:, -logits.shape[1] :]
+            return times * F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction=reduce)
 
         loss = loss_now()
         acts = {"z": optimizer.zero_grad, "b": (sign * loss).backward, "s": optimizer.step}
         for one in order:
             acts[one]()
-        return float((loss if report == "before" else loss_now()).detach())
+        shown = loss_now() if report == "after" else loss
+        return float((shown.exp() if report == "perplexity" else shown).detach())
 
     return training_step
 
@@ -161,18 +163,38 @@ parts = [
             Wrong(
                 "each token predicts itself",
                 "Logits and targets are of the same tokens; the targets are ids[:, 1:].",
-                make(shift=2),
+                make(pair=lambda ids: (ids[:, :-1], ids[:, :-1])),
                 why="A model that may copy what it reads has nothing to learn.",
+            ),
+            Wrong(
+                "each later token predicts itself",
+                "The model reads ids[:, 1:], and predicts the same; it reads ids[:, :-1].",
+                make(pair=lambda ids: (ids[:, 1:], ids[:, 1:])),
+            ),
+            Wrong(
+                "perplexity",
+                "e to the power of the loss is returned; the loss is asked for.",
+                make(report="perplexity"),
+            ),
+            Wrong(
+                "added up in a text",
+                "The losses of a text are added up, so the step is longer for a longer text; take their mean.",
+                make(times=5),
+            ),
+            Wrong(
+                "texts cut",
+                "The first or the last text of the batch is left out, ids[1:]; tokens are columns, ids[:, 1:].",
+                make(pair=lambda ids: (ids[:-1], ids[1:])),
             ),
             Wrong(
                 "nothing shifted",
                 "The model reads all of ids, and predicts the same; read ids[:, :-1], predict ids[:, 1:].",
-                make(shift=0),
+                make(pair=lambda ids: (ids, ids)),
             ),
             Wrong(
                 "last token only",
                 "Only the last token of each text is learned from; all of them are targets.",
-                make(tail=1),
+                make(change=lambda logits: logits[:, -1:]),
             ),
             Wrong(
                 "sum",
@@ -193,12 +215,12 @@ parts = [
             Wrong(
                 "probabilities",
                 "The logits went through a softmax; cross_entropy does its own.",
-                make(loss_of="probabilities"),
+                make(change=lambda logits: logits.softmax(-1)),
             ),
             Wrong(
                 "first column lost, too",
                 "The model reads ids without their first column and predicts those without their last: backwards.",
-                make(shift=3),
+                make(pair=lambda ids: (ids[:, 1:], ids[:, :-1])),
             ),
         ],
         tolerance=1e-4,

@@ -1,5 +1,7 @@
 """view, transpose, contiguous."""
 
+import math
+
 import torch
 
 from regard.school.exercises import Function, Question, Wrong
@@ -129,6 +131,11 @@ parts = [
                 "not added up",
                 "These are the products for each axis; the offset is one number, their sum.",
                 lambda index, strides: [i * s for i, s in zip(index, strides, strict=True)],
+            ),
+            Wrong(
+                "multiplied up",
+                "All products are multiplied with each other; they are added up.",
+                lambda index, strides: math.prod(index) * math.prod(strides),
             ),
             Wrong(
                 "counted from 1",

@@ -22,7 +22,7 @@ def judge(result, head_dim):
     if near(1):
         return Fault(
             "1 at every width",
-            f"{at} {value:.2f}. Either the products are not added up, or the scores are scaled already.",
+            f"{at} {value:.2f}. It must grow with head_dim: are products added up, and not scaled yet?",
             "A score is a sum of head_dim products; measure its variance before any scaling.",
         )
     if near(head_dim**0.5):
