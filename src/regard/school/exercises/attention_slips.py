@@ -14,6 +14,11 @@ from regard.school.exercises.exercise import Wrong
 
 Weigh = Callable[[Tensor, int], Tensor]  # raw scores, hidden ones −∞, and head_dim; the weights
 
+
+def cube_root(D: float) -> float:
+    return D ** (1 / 3)
+
+
 ROOT = (
     "A score is a sum of head_dim products. Of independent numbers of mean 0 and variance 1 its variance is head_dim, "
     "as you measured: divided by √head_dim it is 1."
@@ -84,12 +89,17 @@ WEIGHED: dict[str, tuple[str, str, Weigh]] = {
             ROOT,
             lambda s, D, log=log: (s / log(D)).softmax(-1),
         )
-        for name, log in (("logarithm", math.log), ("logarithm to base 2", math.log2))
+        for name, log in (("logarithm", math.log), ("logarithm to base 2", math.log2), ("cube root", cube_root))
     },
     "scores of the first text": (
         "The scores of the first text are used for every text of the batch.",
         "Each text has queries and keys of its own: q @ k.mT, without an index.",
         lambda s, D: (s / D**0.5)[:1].expand_as(s).softmax(-1),
+    ),
+    "plain average": (
+        "All values count alike: the weights do not depend on the scores.",
+        SHARES,
+        lambda s, D: torch.ones_like(s) / s.shape[-1],
     ),
     "no softmax": ("The values are mixed by the scaled scores: softmax is missing.", SHARES, lambda s, D: s / D**0.5),
     "divided by the sum of scores": (

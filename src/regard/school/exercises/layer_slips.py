@@ -68,14 +68,23 @@ SLIPS = (
         SIDE_BY_SIDE,
         JOIN,
     ),
-    _slip(
-        "heads joined in another order",
-        "merge",
-        lambda context, case: merge(context.flip(1), case),
-        "concat",
-        "The last head stands first: the heads are joined in the reverse order.",
-        "The output projection was trained with head 0 first, then head 1.",
-        JOIN,
+    *(
+        _slip(
+            name,
+            "merge",
+            lambda context, case, change=change: merge(change(context), case),
+            "concat",
+            says,
+            "The output projection was trained with head 0 first, then head 1, for each token.",
+            JOIN,
+        )
+        for name, says, change in (
+            ("heads in the reverse order", "The last head stands first, the first one last.", lambda c: c.flip(1)),
+            ("heads shifted", "The last head stands before the first.", lambda c: c.roll(1, 1)),
+            ("heads shifted back", "The first head stands behind the last.", lambda c: c.roll(-1, 1)),
+            ("tokens reversed", "The last token stands first.", lambda c: c.flip(2)),
+            ("one head for all", "The first head stands in the place of all.", lambda c: c[:, :1].expand_as(c)),
+        )
     ),
     *(
         _slip(

@@ -234,6 +234,8 @@ def _of_kinds(seen: Any, right: Any) -> Iterator[Relation]:
         for i, one in enumerate(seen):
             says = f"is {describe_value(seen)}, and what is asked for is number {i} of it. max and topk return a pair"
             yield "a pair", f"{says}: .values and .indices.", one
+    elif isinstance(right, (list, tuple)) and isinstance(seen, dict):
+        yield "a dict instead of a tuple", "is a dict; return its values, with commas between.", list(seen.values())
     elif isinstance(right, dict) and isinstance(seen, dict):
         yield from _of_dicts(seen, right)
     elif isinstance(right, (list, tuple)) and isinstance(seen, Tensor):
@@ -244,6 +246,11 @@ def _of_kinds(seen: Any, right: Any) -> Iterator[Relation]:
         yield "a list in a list", "is right, but inside of one more list.", seen[0] if len(seen) == 1 else None
         for where, one in _inside(seen):
             yield "part of what is returned", f"is {describe_value(seen)}; what is asked for is {where} of it.", one
+        if any(isinstance(one, Tensor) for one in seen) and not any(isinstance(one, Tensor) for one in right):
+            numbers = [one.item() if isinstance(one, Tensor) and one.numel() == 1 else one for one in seen]
+            yield "tensors instead of numbers", "holds tensors; numbers are asked for: .item().", numbers
+        if len(seen) != len(right) and any(isinstance(one, Tensor) for one in right):
+            yield "another number of parts", f"has {len(seen)} parts; {len(right)} are asked for.", right
         if all(isinstance(one, (bool, int, float, str, type(None))) for one in [*seen, *right]):
             yield from ((name, says, right) for holds, name, says in _of_lists(list(seen), list(right)) if holds)
 
@@ -270,7 +277,8 @@ def _joined(seen: Sequence[Any]) -> Iterator[Relation]:
     parts = [torch.as_tensor(one) for one in seen]
     says = f"is a {type(seen).__name__} of {len(seen)}; join them to one tensor"
     if all(one.shape == parts[0].shape for one in parts):
-        yield "a list instead of a tensor", f"{says}: torch.stack.", torch.stack(parts)
+        for axis in range(parts[0].dim() + 1):
+            yield "a list instead of a tensor", f"{says}: torch.stack.", torch.stack(parts, axis)
     if all(one.dim() and one.shape[1:] == parts[0].shape[1:] for one in parts):
         yield "a list instead of a tensor", f"{says}: torch.cat.", torch.cat(parts)
 
@@ -287,6 +295,7 @@ def _of_lists(seen: list[Any], right: list[Any]) -> list[tuple[bool, str, str]]:
         (n < count and right[:n] == seen, "too short", f"{has}; as far as it goes, it is right."),
         (0 < n < count and right[-n:] == seen, "too short", f"{has}; the beginning is missing."),
         (same and seen[::-1] == right, "reversed", "is right, but reversed."),
+        (same and count > 2 and seen[:-1] == right[1:], "the first is missing", "begins with the second entry."),
         (same and sorted(map(str, seen)) == sorted(map(str, right)), "another order", "has another order."),
         (n > count, "too many entries", f"{has}; {differs}"),
         (n < count, "too few entries", f"{has}; {differs}"),

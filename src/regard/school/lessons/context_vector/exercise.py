@@ -146,8 +146,8 @@ WRONG = [
 ]
 
 parts = [
-    Function("context_of", journey, right=lambda x, query: weights_of(x, query) @ x, wrong=WRONG, runs=1),
     Function("context_of", arguments, right=lambda x, query: weights_of(x, query) @ x, wrong=WRONG),
+    Function("context_of", journey, right=lambda x, query: weights_of(x, query) @ x, runs=1),
 ]
 
 picture = cat.Picture(

@@ -93,6 +93,11 @@ parts = [
                 lambda a, b: (a * b).max(),
             ),
             Wrong(
+                "neighbours",
+                "a[i] meets b[i + 1]; equal positions belong together.",
+                lambda a, b: (a[:-1] * b[1:]).sum(),
+            ),
+            Wrong(
                 "distance",
                 "These are squared differences, the square of the distance; multiply, do not subtract.",
                 lambda a, b: (a - b).square().sum(),

@@ -164,7 +164,7 @@ parts = [
     ),
     Function(
         "top_p",
-        lambda random: (logits_of(random), number_between(random, 0.5, 0.9)),
+        lambda random: (logits_of(random) / 2, number_between(random, 0.5, 0.8)),  # the best is not always needed
         top_p,
         wrong=[
             Wrong(
@@ -236,6 +236,11 @@ parts = [
                     .masked_fill(top_p(logits, p) == 0, -torch.inf)
                     .softmax(-1)
                 ),
+            ),
+            Wrong(
+                "nothing left out",
+                "No token is left out: these are all probabilities.",
+                lambda logits, p: logits.softmax(-1),
             ),
             Wrong(
                 "worst first",

@@ -52,6 +52,16 @@ parts = [
                 why="The shifted scores are 0 or negative: the largest would get a share of 0.",
             ),
             Wrong(
+                "sigmoid",
+                "Each score goes through a sigmoid by itself; shares are made of all scores together.",
+                lambda scores: scores.sigmoid(),
+            ),
+            Wrong(
+                "powers of 10",
+                "These are powers of 10; exp is e to the power of a score.",
+                lambda scores: exp_shares((scores - scores.max()) * 2.302585),
+            ),
+            Wrong(
                 "exp twice",
                 "exp is taken twice, of the exponentials once more.",
                 lambda scores: exp_shares((scores - scores.max()).exp()),

@@ -34,7 +34,7 @@ def index_and_strides(random):
 
 def sizes_and_axes(random):
     a = int(torch.randint(2, (1,), generator=random))
-    return a_shape(random), a, a + 1
+    return a_shape(random), a, a + 2
 
 
 def in_order(random):
@@ -178,6 +178,11 @@ parts = [
                 "all axes reversed",
                 "All sizes are in reverse order; swap axes {1} and {2} only.",
                 lambda sizes, a, b: tuple(sizes)[::-1],
+            ),
+            Wrong(
+                "neighbours swapped",
+                "Axis {1} changes places with the one after it; it must with axis {2}.",
+                lambda sizes, a, b: right_swap(sizes, a, a + 1),
             ),
             Wrong(
                 "one size overwritten",

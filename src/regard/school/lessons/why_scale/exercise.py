@@ -13,7 +13,7 @@ def judge(result, head_dim):
     at = f"At head_dim = {head_dim} the result is"
 
     def near(expected):
-        return abs(value - expected) < 0.2 * expected
+        return abs(value - expected) < (0.12 if head_dim > 4 else 0.2) * expected
 
     if value == head_dim:
         return Fault("not measured", f"{at} exactly {head_dim}: no measurement with random numbers is that exact.")
@@ -46,8 +46,8 @@ def judge(result, head_dim):
         )
     if near(head_dim / 3):
         return Fault(
-            "keys from rand",
-            f"{at} {value:.1f}, a third of what it should be, as if the keys came from torch.rand.",
+            "about a third",
+            f"{at} {value:.1f}, about a third of what it should be, as with keys from torch.rand, or scores without signs.",
             "torch.rand gives numbers between 0 and 1; torch.randn gives mean 0 and variance 1.",
         )
     if near(head_dim * 7 / 144):
