@@ -37,6 +37,12 @@ WEIGHED: dict[str, tuple[str, str, Weigh]] = {
         ROOT,
         lambda s, D: (s / (D / 2)).softmax(-1),
     ),
+    "twice head_dim": (
+        "The scores are divided by 2 · head_dim: scores / head_dim**1/2 divides by head_dim, then by 2; write "
+        "head_dim**0.5.",
+        ROOT,
+        lambda s, D: (s / D / 2).softmax(-1),
+    ),
     "square of head_dim": (
         "The scores are divided by head_dim²; it is its root.",
         ROOT,

@@ -229,30 +229,44 @@ def _order(seen: Tensor, right: Tensor) -> list[int] | None:
 
 def _of_kinds(seen: Any, right: Any) -> Iterator[Relation]:
     """Right values in another kind of container: what the right result would be, made of the learner's."""
-    if isinstance(right, Tensor) and isinstance(seen, (list, tuple)) and seen:
+    if isinstance(seen, dict):
+        yield from _of_dict(seen, right)
+    elif isinstance(right, Tensor) and isinstance(seen, (list, tuple)) and seen:
         yield from _joined(seen)
         for i, one in enumerate(seen):
             says = f"is {describe_value(seen)}, and what is asked for is number {i} of it. max and topk return a pair"
             yield "a pair", f"{says}: .values and .indices.", one
-    elif isinstance(right, (list, tuple)) and isinstance(seen, dict):
-        yield "a dict instead of a tuple", "is a dict; return its values, with commas between.", list(seen.values())
-    elif isinstance(right, dict) and isinstance(seen, dict):
-        yield from _of_dicts(seen, right)
     elif isinstance(right, (list, tuple)) and isinstance(seen, Tensor):
         yield "a tensor instead of a list", "is a tensor; a list is asked for: .tolist().", seen.tolist()
-        parts = seen.unbind(0) if seen.dim() else ()
-        yield "one tensor instead of several", f"is one tensor; {len(right)} are asked for.", parts
+        says = f"is one tensor; {len(right)} are asked for."
+        yield "one tensor instead of several", says, seen.unbind(0) if seen.dim() else ()
     elif isinstance(right, (list, tuple)) and isinstance(seen, (list, tuple)):
-        yield "a list in a list", "is right, but inside of one more list.", seen[0] if len(seen) == 1 else None
-        for where, one in _inside(seen):
-            yield "part of what is returned", f"is {describe_value(seen)}; what is asked for is {where} of it.", one
-        if any(isinstance(one, Tensor) for one in seen) and not any(isinstance(one, Tensor) for one in right):
-            numbers = [one.item() if isinstance(one, Tensor) and one.numel() == 1 else one for one in seen]
-            yield "tensors instead of numbers", "holds tensors; numbers are asked for: .item().", numbers
-        if len(seen) != len(right) and any(isinstance(one, Tensor) for one in right):
+        yield from _of_sequences(seen, right)
+
+
+def _of_dict(seen: dict[Any, Any], right: Any) -> Iterator[Relation]:
+    if not isinstance(right, dict):
+        yield "a dict instead of a tuple", "is a dict; return its values, with commas between.", list(seen.values())
+        return
+    missing, more = ([str(one) for one in a if one not in b] for a, b in ((right, seen), (seen, right)))
+    if missing:
+        yield "entries missing", f"lacks {', '.join(missing)}.", right
+    elif more:
+        yield "entries too many", f"has {', '.join(more)}, which should not be there.", right
+
+
+def _of_sequences(seen: Sequence[Any], right: Sequence[Any]) -> Iterator[Relation]:
+    yield "a list in a list", "is right, but inside of one more list.", seen[0] if len(seen) == 1 else None
+    for where, one in _inside(seen):
+        yield "part of what is returned", f"is {describe_value(seen)}; what is asked for is {where} of it.", one
+    if any(isinstance(one, Tensor) for one in right):
+        if len(seen) != len(right):
             yield "another number of parts", f"has {len(seen)} parts; {len(right)} are asked for.", right
-        if all(isinstance(one, (bool, int, float, str, type(None))) for one in [*seen, *right]):
-            yield from ((name, says, right) for holds, name, says in _of_lists(list(seen), list(right)) if holds)
+    elif any(isinstance(one, Tensor) for one in seen):
+        numbers = [one.item() if isinstance(one, Tensor) and one.numel() == 1 else one for one in seen]
+        yield "tensors instead of numbers", "holds tensors; numbers are asked for: .item().", numbers
+    if all(isinstance(one, (bool, int, float, str, type(None))) for one in [*seen, *right]):
+        yield from ((name, says, right) for holds, name, says in _of_lists(list(seen), list(right)) if holds)
 
 
 def _inside(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
@@ -261,14 +275,6 @@ def _inside(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
         yield f"{place}[{i}]", one
         if isinstance(one, (list, tuple)) and not place:
             yield from _inside(one, f"[{i}]")
-
-
-def _of_dicts(seen: dict[Any, Any], right: dict[Any, Any]) -> Iterator[Relation]:
-    missing, more = ([str(one) for one in a if one not in b] for a, b in ((right, seen), (seen, right)))
-    if missing:
-        yield "entries missing", f"lacks {', '.join(missing)}.", right
-    elif more:
-        yield "entries too many", f"has {', '.join(more)}, which should not be there.", right
 
 
 def _joined(seen: Sequence[Any]) -> Iterator[Relation]:

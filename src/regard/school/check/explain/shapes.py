@@ -26,7 +26,7 @@ WRONG_AXES = known(
 )
 HEADS_BEHIND = known(
     "split without transpose",
-    "Matrix products work on the last two axes: those must be tokens and head_dim, of the values, too.",
+    "Matrix products work on the last two axes: those must be tokens and head_dim, which needs transpose(1, 2).",
     "values = values.view(B, T, num_heads, head_dim).transpose(1, 2)",
     "split",
 )

@@ -68,7 +68,18 @@ def fitting(random):
     return context_length, context_length
 
 
+def shorter(random):
+    T, context_length = fitting(random)
+    return T - 3, context_length
+
+
 def accepts(text, T, context_length):
+    if text != str([1, T, 2]) and T < context_length:
+        return Fault(
+            "shorter texts refused",
+            f"{T} tokens fit context_length={context_length}, but the answer is {text!r}.",
+            "Only a text that is longer does not fit: T > context_length.",
+        )
     if text != str([1, T, 2]):
         return Fault("one too few", f"{T} tokens must fit context_length={context_length}, but the answer is {text!r}.")
     return None
@@ -77,6 +88,7 @@ def accepts(text, T, context_length):
 parts = [
     Judged("answer", too_long, refuses, runs=3),
     Judged("answer", fitting, accepts, runs=3),
+    Judged("answer", shorter, accepts),
     Layer("CausalAttention", causal=True, plain=True),
 ]
 

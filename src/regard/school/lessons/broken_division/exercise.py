@@ -34,8 +34,8 @@ def accepts(text, d_out, num_heads):
 def refuses(text, d_out, num_heads):
     kind, _, message = text.partition(": ")
     numbers = [int(n) for n in re.findall(r"\d+", message)]
-    proposed = [n for n in numbers if n not in (0, 1, d_out, num_heads)]
-    others = [n for n in proposed if n not in (d_out // num_heads, d_out % num_heads)]
+    proposed = [n for n in numbers if n not in (0, 1, d_out, num_heads, d_out % num_heads)]
+    others = [n for n in proposed if n != d_out // num_heads]
     good = [n for n in proposed if n % num_heads == 0 or d_out % n == 0]
     sizes = f"Heads(4, {d_out}, {num_heads})"
     if not text:

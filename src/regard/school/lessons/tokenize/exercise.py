@@ -233,6 +233,11 @@ parts = [
                 lambda ids: max(Counter(zip(ids, ids[1:])).items(), key=lambda one: (one[1], one[0]))[0],
             ),
             Wrong(
+                "order of a pair ignored",
+                "(a, b) and (b, a) are counted as one pair; the left token comes first, and these are two.",
+                lambda ids: Counter(tuple(sorted(pair)) for pair in zip(ids, ids[1:])).most_common(1)[0][0],
+            ),
+            Wrong(
                 "smallest of a tie",
                 "Of several, the one with the smallest numbers is returned; it is the one that comes first in "
                 "the text.",
