@@ -154,8 +154,8 @@ SLIPS = (
         "split",
         lambda t, case: t.unflatten(-1, (-1, case.head_dim)),
         "scores",
-        "The heads stay behind the tokens, (B, T, {num_heads}, {head_dim}), and no mask is used: the scores compare the "
-        "{num_heads} heads of one token with each other.",
+        "The heads stay behind the tokens, (B, T, {num_heads}, {head_dim}), and no mask is used: the scores compare "
+        "the {num_heads} heads of one token with each other.",
         "Matrix products work on the last two axes: those must be tokens and head_dim, which needs transpose(1, 2).",
         "q = q.view(B, T, num_heads, head_dim).transpose(1, 2)",
         lambda case: with_heads(case) and with_mask(case) and case.num_heads != len(case.visible()),

@@ -75,7 +75,7 @@ def read_plain(written: Any, tensors: dict[str, Tensor], depth: int = 0) -> Any:
 def drive(
     submission: ModuleType, tensors: dict[str, Tensor], job: dict[str, Any]
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Call what a file defines by this name, or read it where it is no function; its plain results, and the arguments after.
+    """Call what a file defines by this name, or read it where it is no function: plain results, and arguments after.
 
     The job: name; calls, each with a list of written arguments and a seed; read: do not call it, even if that is
     possible; module: the arguments and weights of a class; through: the name and the text of a function that calls

@@ -61,7 +61,7 @@ def judge_training(result, weights, p, training):
         return Fault(
             "randn instead of rand",
             f"With p = {p}, {dropped:.0%} of the weights are 0: as many as random numbers of torch.randn are below p.",
-            "torch.rand_like gives numbers between 0 and 1, of which the share p is below p; randn gives negative ones.",
+            "torch.rand_like gives numbers between 0 and 1, and the share p of them is below p; randn gives others.",
         )
     if abs(dropped - (1 - p)) < 0.05:
         return Fault(

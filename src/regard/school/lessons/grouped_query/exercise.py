@@ -105,7 +105,7 @@ parts = [
             Wrong("repeat", INTERLEAVE, make_attend(repeated, repeated)),
             Wrong(
                 "queries averaged",
-                "The queries of a group are averaged; each query head asks for itself, only keys and values are shared.",
+                "The queries of a group are averaged; each query head asks for itself; keys and values are shared.",
                 of_mean_queries,
             ),
             Wrong(

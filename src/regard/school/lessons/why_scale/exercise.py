@@ -47,7 +47,7 @@ def judge(result, head_dim):
     if near(head_dim / 3):
         return Fault(
             "about a third",
-            f"{at} {value:.1f}, about a third of what it should be, as with keys from torch.rand, or scores without signs.",
+            f"{at} {value:.1f}, about a third of it, as with keys from torch.rand, or scores without signs.",
             "torch.rand gives numbers between 0 and 1; torch.randn gives mean 0 and variance 1.",
         )
     if near(head_dim * 7 / 144):
