@@ -49,9 +49,14 @@ WRONG = [
     ),
     Wrong(
         "the query's own row",
-        "The result is the query's own row: the weights are multiplied by x[query], or the best match alone is taken.",
+        "The result is the query's own row: each weight is multiplied by x[query], and the weights add up to 1.",
         lambda x, query: x[query].clone(),
         why="The weights say how much to take from each word, so weight i belongs to row i.",
+    ),
+    Wrong(
+        "the best match alone",
+        "Only the word with the largest score is taken; all are mixed, by their shares.",
+        lambda x, query: x[(x @ x[query]).argmax()].clone(),
     ),
     Wrong(
         "only the last word",
