@@ -15,10 +15,15 @@ from regard.school.exercises.exercise import Wrong
 Weigh = Callable[[Tensor, int], Tensor]  # raw scores, hidden ones −∞, and head_dim; the weights
 
 
-def cube_root(D: float) -> float:
-    return D ** (1 / 3)
+def _divided_by(measure: Callable[[int], float]) -> Weigh:
+    return lambda s, D: (s / measure(D)).softmax(-1)
 
 
+MEASURES: dict[str, Callable[[int], float]] = {
+    "logarithm": math.log,
+    "logarithm to base 2": math.log2,
+    "cube root": lambda D: math.pow(D, 1 / 3),
+}
 ROOT = (
     "A score is a sum of head_dim products. Of independent numbers of mean 0 and variance 1 its variance is head_dim, "
     "as you measured: divided by √head_dim it is 1."
@@ -93,9 +98,9 @@ WEIGHED: dict[str, tuple[str, str, Weigh]] = {
         f"{name} of head_dim": (
             f"The scores are divided by the {name} of head_dim; it is its root.",
             ROOT,
-            lambda s, D, log=log: (s / log(D)).softmax(-1),
+            _divided_by(measure),
         )
-        for name, log in (("logarithm", math.log), ("logarithm to base 2", math.log2), ("cube root", cube_root))
+        for name, measure in MEASURES.items()
     },
     "scores of the first text": (
         "The scores of the first text are used for every text of the batch.",
