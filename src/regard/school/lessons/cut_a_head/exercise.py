@@ -32,10 +32,10 @@ def arguments(random):
     others = {one for one in others if place(one, seed) != (4, 3)}  # a place that is known by heart
     known = [place(one, seed) for one in sorted({*ALWAYS, *others})]
     heads = [known[i] for i in torch.randperm(len(known), generator=random).tolist()]
-    heads.remove(right)
-    heads.insert(len(heads) // 2, right)  # neither the first nor the last
-    cut = place(CUT[int(torch.randint(2, (), generator=random))], seed)
     costliest = place((2, 1), seed)  # when it is cut to 0
+    rest = [one for one in heads if one not in (right, costliest)]
+    heads = [rest[0], costliest, right, *rest[1:]]  # neither is the first or the last
+    cut = place(CUT[int(torch.randint(2, (), generator=random))], seed)
     while True:  # until it is not the one, too, that costs least when it is cut to its mean
         ids = (1 + torch.randperm(4095, generator=random)[:32]).repeat(2)
         if min(heads, key=lambda one: loss(seed, ids, one, to="mean")) != costliest:

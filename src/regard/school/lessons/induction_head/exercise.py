@@ -62,10 +62,10 @@ def judge_head(result, ids, seed):
         layer, head = -1, -1
     if (layer, head) == best:
         return None
-    if (layer, head) not in weight:
-        return Fault("no such head", f"It returned {result!r}; return (layer, head), layers 0 to 5 and heads 0 to 7.")
     if (head, layer) == best:
         return Fault("head before layer", "The layer comes first in the pair, then the head.")
+    if (layer, head) not in weight:
+        return Fault("no such head", f"It returned {result!r}; return (layer, head), layers 0 to 5 and heads 0 to 7.")
     if (layer, head) == (best[0], head_order(seed, best[0], 8)[best[1]]):
         says = (
             "That is where the head is in the model as it was trained. Here the heads stand in another order: measure."
