@@ -17,9 +17,14 @@ def dividing(random):
 
 
 def left_over(random):
-    """An even width, so that some number of heads divides it; what is left over is not 0."""
-    D, H = torch.randint(5, 20, (2,), generator=random).tolist()
-    return D * H + (2 if D * H % 2 == 0 else 1), H
+    """An even width, so that some number of heads divides it; what is left over is not 0, and does not divide it."""
+    while True:
+        d_out, H = (
+            torch.randint(40, 250, (), generator=random).item(),
+            torch.randint(5, 20, (), generator=random).item(),
+        )
+        if d_out % 2 == 0 and d_out % H and d_out % (d_out % H):
+            return d_out, H
 
 
 def accepts(text, d_out, num_heads):
@@ -34,8 +39,8 @@ def accepts(text, d_out, num_heads):
 def refuses(text, d_out, num_heads):
     kind, _, message = text.partition(": ")
     numbers = [int(n) for n in re.findall(r"\d+", message)]
-    proposed = [n for n in numbers if n not in (0, 1, d_out, num_heads, d_out % num_heads)]
-    others = [n for n in proposed if n != d_out // num_heads]
+    proposed = [n for n in numbers if n not in (0, 1, d_out, num_heads)]
+    others = [n for n in proposed if n not in (d_out // num_heads, d_out % num_heads)]
     good = [n for n in proposed if n % num_heads == 0 or d_out % n == 0]
     sizes = f"Heads(4, {d_out}, {num_heads})"
     if not text:
