@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from regard.school.exercises.answer import NOT_UTF8, check_answer
-from regard.school.exercises.exercise import Exercise, Function, load_exercise
+from regard.school.exercises.exercise import Exercise, Function, Judged, load_exercise
 from regard.support.drawing import as_text
 from school.exercises.exercises_for_tests import ANSWER, SCALED
 
@@ -212,3 +212,34 @@ def test_an_answer_that_takes_all_from_regard_is_told_so(worker, tmp_path):
         True,
         ["It imports regard, where all of this is ready. It counts; but write it once yourself."],
     )
+
+
+IN_PLACE = {
+    "x += 1\n    return x": "in-place change of an argument",
+    "x.add_(1)\n    return x": "in-place change of an argument",
+    "x += 1\n    return 3 * x.sin()": "in-place change of an argument",  # wrong as well, and for that there is no name
+    "x += 1\n    return -x": "sign reversed",
+    "x = x.clone()\n    x += 1\n    return x": "",
+    "y = x\n    y = y + 1\n    return y": "",
+}
+
+
+def test_an_argument_that_is_changed_is_a_mistake_also_where_the_result_is_right(worker, tmp_path):
+    one_more = Function("more", lambda random: (3, torch.rand(2, 3, generator=random)), lambda n, x: x + 1)
+    for line, name in IN_PLACE.items():
+        (tmp_path / "answer.py").write_text(f"def more(n, x):\n    {line}\n")
+        findings = check_answer(Exercise("more", "More.", (one_more,)), worker, tmp_path / "answer.py").findings
+        assert (line, [one.name for one in findings]) == (line, [name] * bool(name))
+        if name.startswith("in-place"):
+            assert findings[0].says == "After the call, x holds other values than before it."
+
+
+def test_a_list_that_is_changed_is_told_by_its_place_and_what_calls_it_may_change_all(worker, tmp_path):
+    def through(longer, ids):
+        return longer(ids)
+
+    (tmp_path / "answer.py").write_text("def longer(ids):\n    ids.append(7)\n    return ids\n")
+    for called, says in (None, ["After the call, argument 0 holds other values than before it."]), (through, []):
+        part = Judged("longer", lambda random: ([1, 2],), lambda seen, ids: None, through=called)
+        findings = check_answer(Exercise("longer", "Longer.", (part,)), worker, tmp_path / "answer.py").findings
+        assert [one.says for one in findings] == says

@@ -78,7 +78,7 @@ def test_after_a_call_that_fails_there_are_no_more():
     module.f = lambda n: 1 / n
     calls = [{"arguments": [{"value": n}], "seed": 0} for n in (2, 0, 1)]
     _, seen = drive(module, {}, {"name": "f", "calls": calls, "read": False})
-    assert seen["calls"][0] == {"result": {"value": 0.5}}
+    assert seen["calls"][0] == {"result": {"value": 0.5}, "after": {"list": [{"value": 2}]}}
     assert seen["calls"][1]["failed"]["type"] == "ZeroDivisionError"
     assert len(seen["calls"]) == 2
 

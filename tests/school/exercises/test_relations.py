@@ -27,6 +27,7 @@ CHANGES = {
     "axes exchanged": lambda y, x: y.T,
     "axes in another order": lambda y, x: torch.zeros(7, 5),
     "right numbers in another shape": lambda y, x: y.flatten(),
+    "joined on another axis": lambda y, x: y.T.reshape(35, 1),
     "added up along an axis": lambda y, x: y.sum(0),
     "averaged along an axis": lambda y, x: y.mean(1),
     "the last only": lambda y, x: y[-1],
@@ -78,6 +79,20 @@ def test_of_a_tuple_the_first_part_that_differs_is_told():
     assert (found, says) == ("sign reversed", "Part 1 of the result has the opposite sign.")
 
 
+def test_tuples_of_tensors_and_dicts_have_relations_of_their_own():
+    a, b = torch.rand(2, 3, generator=torch.Generator().manual_seed(0))
+    for seen, right, name in (
+        (torch.stack([a, b]), (a, b), "one tensor instead of several"),
+        ((a, b, a), (a, b), "another number of parts"),
+        ({"x": a}, {"x": a, "y": b}, "entries missing"),
+        ({"x": a, "y": b}, {"x": a}, "entries too many"),
+        ([a, b], torch.stack([a, b], 1), "a list instead of a tensor"),
+        (([2.0, 4.0], a), ([1.0, 2.0], a), "off by a factor"),
+    ):
+        found = find_relation([((), seen, right)], [], 1e-5)
+        assert (name, found and found.name) == (name, name)
+
+
 @pytest.mark.parametrize(
     ("seen", "name"),
     [
@@ -89,6 +104,10 @@ def test_of_a_tuple_the_first_part_that_differs_is_told():
         ([2, 1, 3], "another order"),
         ([1, 5, 3, 4], "too many entries"),
         ([[1, 2, 3]], "a list in a list"),
+        ([2, 3, 9], "the first is missing"),
+        (([1, 2, 3], 7), "part of what is returned"),
+        ({"a": 1, "b": 2, "c": 3}, "a dict instead of a tuple"),
+        ([torch.tensor([1]), torch.tensor(2), 3], "tensors instead of numbers"),
         (torch.tensor([1, 2, 3]), "a tensor instead of a list"),
         ([1, 5, 3], ""),
     ],

@@ -35,6 +35,11 @@ NOT_UTF8 = "it is not UTF-8 text; save it as UTF-8, which editors offer as the f
 SECONDS = 20.0  # for all parts together
 ROUGH = 0.05  # of the largest number: a result that is right but for its dtype
 MOST_SHOWN, LONGEST_SHOWN = 6, 60  # numbers of a list or tensor that is shown as an argument, and characters
+IN_PLACE = "in-place change of an argument"
+WHY_IN_PLACE = (
+    "x += y and x[i] = y write into the tensor, list or dict that was passed, which whoever calls may still need; "
+    "x = x + y makes a new one, and so does x.clone()."
+)
 Runs = Sequence[tuple[tuple[Any, ...], Any]]  # arguments, and what the learner's function returned
 
 
@@ -216,7 +221,19 @@ def _of_calls(part: Function | Judged, called: Called, runs: Sequence[tuple[Any,
     if called.failed is not None:
         return _failing(part, called.failed, runs[len(called.results)])
     check: Callable[..., Finding | None] = _check_function if isinstance(part, Function) else _check_judged
-    return check(part, list(zip(runs, called.results, strict=True)), seed)
+    finding = check(part, list(zip(runs, called.results, strict=True)), seed)
+    return finding if finding is not None and finding.name else _changed_argument(part, runs, called.after) or finding
+
+
+def _changed_argument(part: Function | Judged, runs: Sequence[tuple[Any, ...]], after: Sequence[Any]) -> Finding | None:
+    """An argument in which the call left other values; `through` may hand over what is to be changed."""
+    names = _argument_names(part) if isinstance(part, Function) else []
+    pairs = [one for before, left in zip(runs, after, strict=True) for one in enumerate(zip(before, left, strict=True))]
+    changed = next((i for i, (before, left) in pairs if not is_same(left, before, 0)), None)
+    if changed is None or part.through is not None:
+        return None
+    which = names[changed] if changed < len(names) else f"argument {changed}"
+    return Finding(IN_PLACE, f"After the call, {which} holds other values than before it.", WHY_IN_PLACE)
 
 
 def _adopted(checked: Verdict, verdict: AnswerVerdict) -> list[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -13,6 +14,16 @@ from regard.school.exercises.exercise import Wrong
 
 Weigh = Callable[[Tensor, int], Tensor]  # raw scores, hidden ones −∞, and head_dim; the weights
 
+
+def _divided_by(measure: Callable[[int], float]) -> Weigh:
+    return lambda s, D: (s / measure(D)).softmax(-1)
+
+
+MEASURES: dict[str, Callable[[int], float]] = {
+    "logarithm": math.log,
+    "logarithm to base 2": math.log2,
+    "cube root": lambda D: math.pow(D, 1 / 3),
+}
 ROOT = (
     "A score is a sum of head_dim products. Of independent numbers of mean 0 and variance 1 its variance is head_dim, "
     "as you measured: divided by √head_dim it is 1."
@@ -30,6 +41,12 @@ WEIGHED: dict[str, tuple[str, str, Weigh]] = {
         "The scores are divided by head_dim / 2: head_dim**1/2 is (head_dim**1) / 2; write head_dim**0.5.",
         ROOT,
         lambda s, D: (s / (D / 2)).softmax(-1),
+    ),
+    "twice head_dim": (
+        "The scores are divided by 2 · head_dim: scores / head_dim**1/2 divides by head_dim, then by 2; write "
+        "head_dim**0.5.",
+        ROOT,
+        lambda s, D: (s / D / 2).softmax(-1),
     ),
     "square of head_dim": (
         "The scores are divided by head_dim²; it is its root.",
@@ -71,6 +88,29 @@ WEIGHED: dict[str, tuple[str, str, Weigh]] = {
         "The softmax goes over the first axis, the texts of the batch, which have nothing to do with each other.",
         "A query divides its attention among the keys. They are the last axis, dim=-1.",
         lambda s, D: (s / D**0.5).softmax(0),
+    ),
+    "softmax twice": (
+        "The softmax is taken twice: of the weights once more, which makes them nearly alike.",
+        SHARES,
+        lambda s, D: (s / D**0.5).softmax(-1).softmax(-1),
+    ),
+    **{
+        f"{name} of head_dim": (
+            f"The scores are divided by the {name} of head_dim; it is its root.",
+            ROOT,
+            _divided_by(measure),
+        )
+        for name, measure in MEASURES.items()
+    },
+    "scores of the first text": (
+        "The scores of the first text are used for every text of the batch.",
+        "Each text has queries and keys of its own: q @ k.mT, without an index.",
+        lambda s, D: (s / D**0.5)[:1].expand_as(s).softmax(-1),
+    ),
+    "plain average": (
+        "All values count alike: the weights do not depend on the scores.",
+        SHARES,
+        lambda s, D: torch.ones_like(s) / s.shape[-1],
     ),
     "no softmax": ("The values are mixed by the scaled scores: softmax is missing.", SHARES, lambda s, D: s / D**0.5),
     "divided by the sum of scores": (
@@ -127,10 +167,13 @@ def attention_slips(
         raw, D = q @ k.mT, q.shape[-1]
         hidden = ~visible[0] if visible else torch.zeros_like(raw, dtype=torch.bool)
         scores = raw.masked_fill(hidden, -torch.inf)
+        if name == "queries added":
+            return finish((scores / D**0.5).softmax(-1) @ v + q, *arguments)
         if name == "keys mixed":
             return finish((scores / D**0.5).softmax(-1) @ k, *arguments)
         weights = MASKED[name][2](raw, hidden, D) if name in MASKED else WEIGHED[name][2](scores, D)
         return finish(weights @ v, *arguments)
 
     texts = {**WEIGHED, **MASKED, "keys mixed": ("The keys are mixed; the values must be.", KEYS, None)}
+    texts["queries added"] = ("The queries are added to the mixed values, which stand alone.", KEYS, None)
     return [Wrong(n, says, partial(act, n), why) for n, (says, why, _) in texts.items() if n not in leave_out]

@@ -44,6 +44,7 @@ class Called:
     """What came of calling a learner's function: results, and why the last call failed."""
 
     results: list[Any] = field(default_factory=list)
+    after: list[Any] = field(default_factory=list)  # the arguments of each result, as the call left them
     failed: Failure | None = None
     is_callable: bool = True
     is_missing: bool = False
@@ -91,17 +92,18 @@ def call_learner(
         seen = outcome.values
         if seen.get("missing"):
             return Called(is_missing=True, printed=outcome.output)
-        results, failed = [], None
+        results, after, failed = [], [], None
         for one in seen["calls"]:
             if "failed" not in one:
                 results.append(read_plain(one["result"], dict(outcome.tensors)))
+                after.append(read_plain(one["after"], dict(outcome.tensors)))
             elif not fits(one["failed"], Failure):
                 raise ValueError("a failure is not what a driver writes")
             else:
                 failed = Failure(**one["failed"])
         if len(results) >= len(runs) if failed is not None else len(results) != len(runs):
             raise ValueError(f"it tells of {len(results)} results for {len(runs)} calls")
-        return Called(results, failed, bool(seen["callable"]), printed=outcome.output)
+        return Called(results, after, failed, bool(seen["callable"]), printed=outcome.output)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SubmissionStopped(malformed(f"{type(error).__name__}: {error}")) from error
 

@@ -75,7 +75,7 @@ def read_plain(written: Any, tensors: dict[str, Tensor], depth: int = 0) -> Any:
 def drive(
     submission: ModuleType, tensors: dict[str, Tensor], job: dict[str, Any]
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Call what a file defines by this name, or read it where it is no function, and return the plain results.
+    """Call what a file defines by this name, or read it where it is no function: plain results, and arguments after.
 
     The job: name; calls, each with a list of written arguments and a seed; read: do not call it, even if that is
     possible; module: the arguments and weights of a class; through: the name and the text of a function that calls
@@ -103,7 +103,7 @@ def drive(
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 value = target(*arguments) if callable(target) and not job["read"] else target
-            results.append({"result": write_plain(value, returned)})
+            results.append({"result": write_plain(value, returned), "after": write_plain(arguments, returned)})
         except Exception as error:
             results.append({"failed": _describe(error, str(submission.__file__))})
             break

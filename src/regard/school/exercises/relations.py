@@ -20,11 +20,12 @@ from regard.school.exercises.comparing import NUMBERS, describe_value, is_same
 Run = tuple[Sequence[Any], Any, Any]  # arguments, the learner's result, the right one
 Relation = tuple[str, str, Any]  # its name, what it says, and what the result would be
 MOST_AXES, MOST_NUMBERS = 4, 100_000  # of tensors whose axes are tried in every order
+MOST_PARTS = 8  # of a list in which the right result is looked for
 
 
 def find_relation(runs: Sequence[Run], names: Sequence[str], tolerance: float | int) -> Finding | None:
     """The first relation that holds between wrong and right results in every run; None if there is none."""
-    runs = [one for one in runs if not is_same(one[1], one[2], tolerance)]
+    runs = [(a, _numbers(s), _numbers(r)) for a, s, r in runs if not is_same(s, r, tolerance)]
     places = [_first_part(seen, right, tolerance) for _, seen, right in runs]
     if not runs or any(one != places[0] for one in places):
         return None
@@ -60,6 +61,17 @@ def _holding(run: Run, names: Sequence[str], tolerance: float | int) -> dict[str
         related += [*_of_fewer_axes(a, b), *_of_sizes(a, b), *_of_places(a, b), *_located(a, b)]
         return {name: says for name, says, value in related if is_same(a, value, tolerance)}
     return {name: says for name, says, value in _of_kinds(seen, right) if is_same(value, right, tolerance)}
+
+
+def _numbers(value: Any) -> Any:
+    """Lists of numbers inside of a tuple as tensors: a list of losses has the relations of one."""
+    if isinstance(value, tuple):
+        return tuple(torch.tensor(one) if _is_list_of_floats(one) else one for one in value)
+    return value
+
+
+def _is_list_of_floats(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(one, float) for one in value)
 
 
 def _first_part(seen: Any, right: Any, tolerance: float | int) -> int | None:
@@ -99,6 +111,7 @@ def _changed(seen: Tensor, right: Tensor) -> Iterator[Relation]:
     yield "root too many", "is the square root of what it should be.", right.sqrt()
     for axis in range(right.dim()):
         yield "softmax on top", "is the right one after one more softmax.", right.softmax(axis)
+        yield "log softmax on top", "is the logarithm of a softmax of the right one.", right.log_softmax(axis)
 
 
 def _with_arguments(arguments: Sequence[Any], names: Sequence[str], seen: Tensor, right: Tensor) -> Iterator[Relation]:
@@ -135,7 +148,7 @@ def _of_fewer_axes(seen: Tensor, right: Tensor) -> Iterator[Relation]:
             yield f"the {end} only", f"is only the {end} along axis {axis}.", right.movedim(axis, 0)[place]
     sizes = tuple(right.shape)
     lost = [i for i in range(right.dim()) if sizes[:i] + sizes[i + 1 :] == tuple(seen.shape)]
-    if lost and right.dim() > 1:
+    if lost:
         says = f"has the shape {tuple(seen.shape)}; expected {sizes}: axis {lost[0]} is gone."
         yield "an axis is gone", says, seen
 
@@ -147,6 +160,11 @@ def _of_sizes(seen: Tensor, right: Tensor) -> Iterator[Relation]:
     if seen.numel() == right.numel():
         says = f"has the shape {tuple(seen.shape)}, not {tuple(right.shape)}; the numbers are right."
         yield "right numbers in another shape", says, right.reshape(seen.shape)
+        if seen.numel() > 1 and is_same(seen.flatten().sort().values, right.flatten().sort().values, 1e-5):
+            says = (
+                f"has the shape {tuple(seen.shape)}, not {tuple(right.shape)}, with the right numbers in another order."
+            )
+            yield "joined on another axis", says, seen
     if seen.dim() > right.dim():
         says = f"has the shape {tuple(seen.shape)}: {seen.dim() - right.dim()} axes more than {tuple(right.shape)}."
         yield "too many axes", says.replace(" 1 axes", " 1 axis"), seen
@@ -211,17 +229,52 @@ def _order(seen: Tensor, right: Tensor) -> list[int] | None:
 
 def _of_kinds(seen: Any, right: Any) -> Iterator[Relation]:
     """Right values in another kind of container: what the right result would be, made of the learner's."""
-    if isinstance(right, Tensor) and isinstance(seen, (list, tuple)) and seen:
+    if isinstance(seen, dict):
+        yield from _of_dict(seen, right)
+    elif isinstance(right, Tensor) and isinstance(seen, (list, tuple)) and seen:
         yield from _joined(seen)
         for i, one in enumerate(seen):
             says = f"is {describe_value(seen)}, and what is asked for is number {i} of it. max and topk return a pair"
             yield "a pair", f"{says}: .values and .indices.", one
     elif isinstance(right, (list, tuple)) and isinstance(seen, Tensor):
         yield "a tensor instead of a list", "is a tensor; a list is asked for: .tolist().", seen.tolist()
+        says = f"is one tensor; {len(right)} are asked for."
+        yield "one tensor instead of several", says, seen.unbind(0) if seen.dim() else ()
     elif isinstance(right, (list, tuple)) and isinstance(seen, (list, tuple)):
-        yield "a list in a list", "is right, but inside of one more list.", seen[0] if len(seen) == 1 else None
-        if all(isinstance(one, (bool, int, float, str, type(None))) for one in [*seen, *right]):
-            yield from ((name, says, right) for holds, name, says in _of_lists(list(seen), list(right)) if holds)
+        yield from _of_sequences(seen, right)
+
+
+def _of_dict(seen: dict[Any, Any], right: Any) -> Iterator[Relation]:
+    if not isinstance(right, dict):
+        yield "a dict instead of a tuple", "is a dict; return its values, with commas between.", list(seen.values())
+        return
+    missing, more = ([str(one) for one in a if one not in b] for a, b in ((right, seen), (seen, right)))
+    if missing:
+        yield "entries missing", f"lacks {', '.join(missing)}.", right
+    elif more:
+        yield "entries too many", f"has {', '.join(more)}, which should not be there.", right
+
+
+def _of_sequences(seen: Sequence[Any], right: Sequence[Any]) -> Iterator[Relation]:
+    yield "a list in a list", "is right, but inside of one more list.", seen[0] if len(seen) == 1 else None
+    for where, one in _inside(seen):
+        yield "part of what is returned", f"is {describe_value(seen)}; what is asked for is {where} of it.", one
+    if any(isinstance(one, Tensor) for one in right):
+        if len(seen) != len(right):
+            yield "another number of parts", f"has {len(seen)} parts; {len(right)} are asked for.", right
+    elif any(isinstance(one, Tensor) for one in seen):
+        numbers = [one.item() if isinstance(one, Tensor) and one.numel() == 1 else one for one in seen]
+        yield "tensors instead of numbers", "holds tensors; numbers are asked for: .item().", numbers
+    if all(isinstance(one, (bool, int, float, str, type(None))) for one in [*seen, *right]):
+        yield from ((name, says, right) for holds, name, says in _of_lists(list(seen), list(right)) if holds)
+
+
+def _inside(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """The parts of a list, and those of its lists, with their places."""
+    for i, one in enumerate(value[:MOST_PARTS]):
+        yield f"{place}[{i}]", one
+        if isinstance(one, (list, tuple)) and not place:
+            yield from _inside(one, f"[{i}]")
 
 
 def _joined(seen: Sequence[Any]) -> Iterator[Relation]:
@@ -230,7 +283,8 @@ def _joined(seen: Sequence[Any]) -> Iterator[Relation]:
     parts = [torch.as_tensor(one) for one in seen]
     says = f"is a {type(seen).__name__} of {len(seen)}; join them to one tensor"
     if all(one.shape == parts[0].shape for one in parts):
-        yield "a list instead of a tensor", f"{says}: torch.stack.", torch.stack(parts)
+        for axis in range(parts[0].dim() + 1):
+            yield "a list instead of a tensor", f"{says}: torch.stack.", torch.stack(parts, axis)
     if all(one.dim() and one.shape[1:] == parts[0].shape[1:] for one in parts):
         yield "a list instead of a tensor", f"{says}: torch.cat.", torch.cat(parts)
 
@@ -247,6 +301,7 @@ def _of_lists(seen: list[Any], right: list[Any]) -> list[tuple[bool, str, str]]:
         (n < count and right[:n] == seen, "too short", f"{has}; as far as it goes, it is right."),
         (0 < n < count and right[-n:] == seen, "too short", f"{has}; the beginning is missing."),
         (same and seen[::-1] == right, "reversed", "is right, but reversed."),
+        (same and count > 2 and seen[:-1] == right[1:], "the first is missing", "begins with the second entry."),
         (same and sorted(map(str, seen)) == sorted(map(str, right)), "another order", "has another order."),
         (n > count, "too many entries", f"{has}; {differs}"),
         (n < count, "too few entries", f"{has}; {differs}"),

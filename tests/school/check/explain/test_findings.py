@@ -123,3 +123,12 @@ class OzDikkat(nn.Module):
 def test_a_product_that_fits_for_no_value_of_an_unknown_argument_is_told(tmp_path):
     assert checked(UNKNOWN, tmp_path).status == "right"
     assert names(checked(UNKNOWN.replace("a.mT", "a"), tmp_path)) == ["keys not transposed"]
+
+
+def test_a_root_of_negative_numbers_is_told_and_not_a_mask_that_gives_nan_too(tmp_path):
+    (finding,) = checked(edited("loop", "torch.softmax(s, dim=-1)", "torch.softmax(s**0.5, dim=-1)"), tmp_path).mistakes
+    assert (finding.name, finding.says) == (
+        "root of a negative number",
+        "The first NaN is made by pow, of numbers some of which are negative.",
+    )
+    assert "s**0.5" in finding.code

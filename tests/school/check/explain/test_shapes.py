@@ -37,6 +37,14 @@ def test_other_tensors_that_do_not_fit_are_told_without_a_name():
     assert explained("y = q + v").name == ""
 
 
+def test_values_whose_heads_stand_behind_the_tokens_are_told():
+    shapes = {"weights": [2, 3, 5, 5], "values": [2, 5, 3, 7]}
+    finding = explained("context = weights @ values", **shapes)
+    assert (finding.name, finding.line) == ("split without transpose", 2)
+    assert finding.says.endswith("in values the heads still stand behind the tokens.")
+    assert explained("context = weights @ values", **{**shapes, "values": [2, 4, 3, 7]}).name == ""
+
+
 def test_arguments_have_the_shape_that_the_check_chose():
     assert explained("y = x + v", x=[2, 5, 7]) is None
 

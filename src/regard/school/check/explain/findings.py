@@ -33,6 +33,11 @@ OVER_THE_BATCH = known(
     "Scores compare what stands in the last axis but one: that must be the tokens of one text.",
     "queries = queries.view(B, T, num_heads, head_dim).transpose(1, 2)  # or say it: T, B, width = x.shape",
 )
+NEGATIVE = known(
+    "root of a negative number",
+    "A negative number has no root, no logarithm and no power that is a fraction: the result is NaN.",
+    "scores = scores / head_dim**0.5  # the root of head_dim, not of the scores",
+)
 INVERTED = known(
     "mask polarity inverted",
     "masked_fill replaces where its mask is True: that must be the tokens to hide.",
@@ -105,6 +110,8 @@ def mistakes_in_values(result: Experiment) -> list[Finding]:
 
 def _mistakes(result: Experiment, called: str = "") -> list[Finding]:
     """The mistakes of the smallest explanation; a difference without a name where there is none."""
+    if bool(result.out.isnan().any()) and (negative := _of_negative_numbers(result)):
+        return [negative]
     if not result.is_explained:
         return [unknown_difference(result, called)]
     variant = likeliest(result)
@@ -113,6 +120,14 @@ def _mistakes(result: Experiment, called: str = "") -> list[Finding]:
         or simulated(one, result.case, line_of(one, result, variant), tiny_example(one, variant, result.case))
         for one in variant
     ]
+
+
+def _of_negative_numbers(result: Experiment) -> Finding | None:
+    """The root, power or logarithm that made the first NaN."""
+    first = next((one for one in result.seen.forward if bool(one.value.isnan().any())), None)
+    if first is None or first.name not in ("pow", "sqrt", "rsqrt", "log"):
+        return None
+    return NEGATIVE.found(f"The first NaN is made by {first.name}, of numbers some of which are negative.", first.line)
 
 
 def _not_assigned(one: Mistake, result: Experiment) -> Finding | None:

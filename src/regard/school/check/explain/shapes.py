@@ -24,6 +24,12 @@ WRONG_AXES = known(
     "scores = queries @ keys.transpose(-2, -1)",
     "scores",
 )
+HEADS_BEHIND = known(
+    "split without transpose",
+    "Matrix products work on the last two axes: those must be tokens and head_dim, which needs transpose(1, 2).",
+    "values = values.view(B, T, num_heads, head_dim).transpose(1, 2)",
+    "split",
+)
 WIDTH = known(
     "linear layer of another width",
     "nn.Linear(in, out) reads vectors of exactly so many numbers as it was built for.",
@@ -53,7 +59,7 @@ class Operand:
 def explain_shapes(failed: Failure, source: str) -> Finding | None:
     """Which two tensors of the failing line do not fit; None where the line does not name them.
 
-    It has a name only where the keys are not transposed: other shapes may be those that the check has chosen.
+    It has a name only where one exchange of axes makes them fit: other shapes may be those that the check has chosen.
     """
     for sign, left, right in _operations(source, failed):
         is_own = not (left.is_argument or right.is_argument)
@@ -69,6 +75,9 @@ def explain_shapes(failed: Failure, source: str) -> Finding | None:
             says = f"{left} @ {right}: that fits where the last two axes of {_base(right.text)} are exchanged; {wrong}."
             return known_as.found(says, failed.line)
         inner = right.shape[max(-2, -len(right.shape))]
+        if is_own and _fits_with_heads_in_front(left, right):
+            says = f"{left} @ {right}: in {right.text} the heads still stand behind the tokens."
+            return HEADS_BEHIND.found(says, failed.line)
         if is_own and left.shape[-1] != inner:
             says = f"{left} @ {right}: {left.shape[-1]} and {inner} must be the same number."
             return Finding("", says, line=failed.line)
@@ -100,6 +109,13 @@ def _fits_transposed(left: Operand, right: Operand) -> bool:
     a, b = left.shape, right.base
     fits = right.shape[:-2] == a[:-2] and right.shape[-2:-1] == a[-1:]
     return len(a) == len(b) > 1 and a[:-2] == b[:-2] and a[-1] == b[-1] and not fits and not left.is_turned
+
+
+def _fits_with_heads_in_front(left: Operand, right: Operand) -> bool:
+    """Are they weights (B, H, T, S) and values (B, S, H, D), whose heads stand behind the tokens?"""
+    a, b = left.shape, right.shape
+    fits = len(a) == len(b) == 4 and a[:2] == (b[0], b[2]) and a[3] == b[1]
+    return fits and a[1] != a[3] and not right.is_turned
 
 
 def _base(text: str) -> str:

@@ -68,6 +68,15 @@ def one_norm(x, w):
     return x + feed_forward(norm(x, w["norm_1"]), w)
 
 
+OTHERS = {
+    "SiLU": F.silu,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "ELU": F.elu,
+    "leaky ReLU": F.leaky_relu,
+    "GELU twice": lambda t: F.gelu(F.gelu(t)),
+    "softmax": lambda t: t.softmax(-1),
+}
 RESIDUAL = "Without it, a deep model can hardly be trained: each block would replace what all blocks before it made."
 parts = [
     Function(
@@ -102,11 +111,14 @@ parts = [
                 'The shapes do not fit: w["up"] is (E, 4E) and comes first.',
                 raises="cannot be multiplied",
             ),
-            Wrong("SiLU", "The activation is SiLU; it is GELU.", lambda x, w: F.silu(x @ w["up"]) @ w["down"]),
-            Wrong(
-                "sigmoid", "The activation is a sigmoid; it is GELU.", lambda x, w: (x @ w["up"]).sigmoid() @ w["down"]
+            *(
+                Wrong(
+                    name,
+                    f"The activation is {name}; it is GELU.",
+                    lambda x, w, bend=bend: bend(x @ w["up"]) @ w["down"],
+                )
+                for name, bend in OTHERS.items()
             ),
-            Wrong("tanh", "The activation is tanh; it is GELU.", lambda x, w: (x @ w["up"]).tanh() @ w["down"]),
             Wrong(
                 "activation first",
                 "GELU bends x itself; it belongs between the two matrices.",
@@ -198,6 +210,21 @@ parts = [
                 "feed-forward first",
                 "The feed-forward comes first; attention does.",
                 lambda x, w: (y := x + feed_forward(norm(x, w["norm_2"]), w)) + attention(norm(y, w["norm_1"]), w),
+            ),
+            Wrong(
+                "feed-forward of the first norm",
+                "The feed-forward reads norm_2 of the copy that norm_1 made; it reads norm_2 of the sum.",
+                lambda x, w: add_attention(x, w) + feed_forward(norm(norm(x, w["norm_1"]), w["norm_2"]), w),
+            ),
+            Wrong(
+                "multiplied instead of added",
+                "What the parts make is multiplied with x; it is added.",
+                lambda x, w: (y := x * attention(norm(x, w["norm_1"]), w)) * feed_forward(norm(y, w["norm_2"]), w),
+            ),
+            Wrong(
+                "second norm outside",
+                "The feed-forward reads x as it is, or normed, and what it makes is normed before it is added.",
+                lambda x, w: add_attention(x, w) + norm(feed_forward(add_attention(x, w), w), w["norm_2"]),
             ),
             Wrong("no feed-forward", "The block ends after attention; the feed-forward is missing.", add_attention),
             Wrong(

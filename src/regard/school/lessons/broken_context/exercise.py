@@ -49,7 +49,10 @@ def refuses(text, T, context_length):
             "values missing",
             f"The error of {sizes} is {message!r}; it does not say both numbers, {T} and {context_length}.",
         )
-    if re.search(rf"\b{context_length} tokens do(?:es)? not\b|context_length\W{{1,3}}{T}\b", message):
+    longer = f"context_length={T}" if f"{T} tokens" in message else ""  # the remedy: a layer that is built for more
+    if re.search(
+        rf"\b{context_length} tokens do(?:es)? not\b|context_length\W{{1,3}}{T}\b", message.replace(longer, "")
+    ):
         return Fault("values exchanged", f"The error of {sizes} is {message!r}; the two numbers are exchanged.")
     if not re.search(REMEDY, message.lower()):
         return Fault(
@@ -65,7 +68,18 @@ def fitting(random):
     return context_length, context_length
 
 
+def shorter(random):
+    T, context_length = fitting(random)
+    return T - 3, context_length
+
+
 def accepts(text, T, context_length):
+    if text != str([1, T, 2]) and T < context_length:
+        return Fault(
+            "shorter texts refused",
+            f"{T} tokens fit context_length={context_length}, but the answer is {text!r}.",
+            "Only a text that is longer does not fit: T > context_length.",
+        )
     if text != str([1, T, 2]):
         return Fault("one too few", f"{T} tokens must fit context_length={context_length}, but the answer is {text!r}.")
     return None
@@ -74,6 +88,7 @@ def accepts(text, T, context_length):
 parts = [
     Judged("answer", too_long, refuses, runs=3),
     Judged("answer", fitting, accepts, runs=3),
+    Judged("answer", shorter, accepts),
     Layer("CausalAttention", causal=True, plain=True),
 ]
 

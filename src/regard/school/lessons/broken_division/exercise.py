@@ -17,9 +17,14 @@ def dividing(random):
 
 
 def left_over(random):
-    """An even width, so that some number of heads divides it; what is left over is not 0."""
-    D, H = torch.randint(5, 20, (2,), generator=random).tolist()
-    return D * H + (2 if D * H % 2 == 0 else 1), H
+    """An even width, so that some number of heads divides it; what is left over is not 0, and does not divide it."""
+    while True:
+        d_out, H = (
+            torch.randint(40, 250, (), generator=random).item(),
+            torch.randint(5, 20, (), generator=random).item(),
+        )
+        if d_out % 2 == 0 and d_out % H and d_out % (d_out % H):
+            return d_out, H
 
 
 def accepts(text, d_out, num_heads):

@@ -17,7 +17,7 @@ parts = [
         wrong=[
             Wrong(
                 "super().__init__() missing",
-                "A layer is assigned to self before super().__init__() was called.",
+                "A layer is assigned to self before nn.Module.__init__ has run.",
                 raises="Module.__init__() call",
                 why="nn.Module.__init__ makes the place where torch keeps layers and parameters. It must run first.",
             ),
@@ -62,6 +62,11 @@ parts = [
                     for name in ("query", "key", "value")
                     for one in ("weight", "bias")
                 },
+            ),
+            Wrong(
+                "sizes exchanged",
+                "d_in and d_out are exchanged: nn.Linear(in, out) keeps a weight of (out, in).",
+                lambda d_in, d_out: {f"W_{name}.weight": [d_in, d_out] for name in ("query", "key", "value")},
             ),
             Wrong(
                 "arguments for nn.Module",

@@ -48,10 +48,15 @@ WRONG = [
         lambda x, query: (x * query).sum(1).softmax(0) @ x,
     ),
     Wrong(
-        "the query's row instead of the word's",
+        "the query's own row",
         "The result is the query's own row: each weight is multiplied by x[query], and the weights add up to 1.",
         lambda x, query: x[query].clone(),
         why="The weights say how much to take from each word, so weight i belongs to row i.",
+    ),
+    Wrong(
+        "the best match alone",
+        "Only the word with the largest score is taken; all are mixed, by their shares.",
+        lambda x, query: x[(x @ x[query]).argmax()].clone(),
     ),
     Wrong(
         "only the last word",
@@ -109,6 +114,26 @@ WRONG = [
         lambda x, query: weights_of(x, query) @ x * x[query],
     ),
     Wrong(
+        "only the query's share",
+        "The result is the query's own row, times its share; the shares of all words are added up.",
+        lambda x, query: weights_of(x, query)[query] * x[query],
+    ),
+    Wrong(
+        "later words left out",
+        "Only the words up to the query get a score; every word of the sentence does.",
+        lambda x, query: weights_of(x[: query + 1], query) @ x[: query + 1],
+    ),
+    Wrong(
+        "later scores still 0",
+        "The scores after the query are left at 0, which gives these words a share, but not their own.",
+        lambda x, query: (x @ x[query]).index_fill(0, torch.arange(query + 1, len(x)), 0.0).softmax(0) @ x,
+    ),
+    Wrong(
+        "softmax twice",
+        "The softmax is taken twice, of the weights once more.",
+        lambda x, query: weights_of(x, query).softmax(0) @ x,
+    ),
+    Wrong(
         "cosine",
         "The scores are cosines: dot products divided by both lengths. Here a long word may count for more.",
         lambda x, query: torch.cosine_similarity(x, x[query], dim=1).softmax(0) @ x,
@@ -126,8 +151,8 @@ WRONG = [
 ]
 
 parts = [
-    Function("context_of", journey, right=lambda x, query: weights_of(x, query) @ x, wrong=WRONG, runs=1),
     Function("context_of", arguments, right=lambda x, query: weights_of(x, query) @ x, wrong=WRONG),
+    Function("context_of", journey, right=lambda x, query: weights_of(x, query) @ x, runs=1),
 ]
 
 picture = cat.Picture(

@@ -75,6 +75,11 @@ common = [
         lambda d_in, d_out, H, bias: 3 * (d_in * (d_out // H) + d_out // H * bias) + d_out * d_out + d_out,
     ),
     Wrong(
+        "four projections, and out_proj",
+        "Four matrices of d_in × d_out are counted, and out_proj; queries, keys and values are three.",
+        lambda d_in, d_out, num_heads, qkv_bias: 4 * (d_in * d_out + d_out * qkv_bias) + d_out * d_out + d_out,
+    ),
+    Wrong(
         "two projections",
         "Two matrices of d_in × d_out are counted; queries, keys and values are three.",
         lambda d_in, d_out, num_heads, qkv_bias: 2 * (d_in * d_out + d_out * qkv_bias) + d_out * d_out + d_out,

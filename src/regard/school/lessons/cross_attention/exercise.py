@@ -50,6 +50,11 @@ parts = [
                 lambda x, other, Q, K, V: attend(x @ Q, other @ V, other @ K),
             ),
             Wrong(
+                "values of x added",
+                "x @ W_value is added to the output; only the values of `other` are mixed.",
+                lambda x, other, Q, K, V: x @ V + attend(x @ Q, other @ K, other @ V),
+            ),
+            Wrong(
                 "both texts read",
                 "Keys and values are of x and `other` together; they are of `other` alone.",
                 lambda x, other, Q, K, V: attend(x @ Q, torch.cat([x, other], 1) @ K, torch.cat([x, other], 1) @ V),

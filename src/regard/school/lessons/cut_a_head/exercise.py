@@ -10,6 +10,7 @@ from regard.school.exercises.shuffled import head_order, shuffled_tiny
 
 # Without the induction head, 4.3: then 2.1 costs most when it is cut to 0, and 0.2 when it is cut to its mean.
 ALWAYS = ((0, 2), (2, 1), (2, 4))
+CUT = ((4, 3), (0, 2), (5, 6))
 
 
 @cache
@@ -17,18 +18,38 @@ def model(seed):
     return shuffled_tiny(seed)
 
 
-def arguments(random):
+def drawn_seed(random):
+    """A seed by which no head that is cut has the number of its layer: exchanged, such a pair would be right."""
     seed = int(torch.randint(1, 10_000, (), generator=random))
+    return seed if all(place(one, seed)[1] != one[0] for one in CUT) else drawn_seed(random)
+
+
+def arguments(random):
+    seed = drawn_seed(random)
+    right = place((0, 2), seed)
     others = {divmod(int(i), 8) for i in torch.randperm(48, generator=random)[:4]} - {(4, 3)}
     others |= {(0, int(i)) for i in torch.randperm(8, generator=random)[:2]}
     others = {one for one in others if place(one, seed) != (4, 3)}  # a place that is known by heart
     known = [place(one, seed) for one in sorted({*ALWAYS, *others})]
     heads = [known[i] for i in torch.randperm(len(known), generator=random).tolist()]
-    start = next(i for i, one in enumerate(heads) if one[1] != place((0, 2), seed)[1] or one[0] != 0)
-    heads = [*heads[start:], *heads[:start]]  # the first is never the right one
-    cut = place(((4, 3), (0, 2))[int(torch.randint(2, (), generator=random))], seed)
-    ids = 1 + torch.randperm(4095, generator=random)[:32]
-    return cut, heads, ids.repeat(2), seed
+    costliest = place((2, 1), seed)  # when it is cut to 0
+    rest = [one for one in heads if one not in (right, costliest)]
+    heads = [rest[0], costliest, right, *rest[1:]]  # neither is the first or the last
+    cut = place(CUT[int(torch.randint(2, (), generator=random))], seed)
+    while True:  # until it is not the one, too, that costs least when it is cut to its mean
+        ids = (1 + torch.randperm(4095, generator=random)[:32]).repeat(2)
+        if min(heads, key=lambda one: loss(seed, ids, one, to="mean")) != costliest:
+            return cut, heads, ids, seed
+
+
+def spared(random):
+    """A text that repeats nothing, and a head without which its loss is smaller."""
+    seed = drawn_seed(random)
+    heads = [place(one, seed) for one in CUT[:0:-1]]
+    while True:
+        ids = 1 + torch.randperm(4095, generator=random)[:64]
+        if loss(seed, ids, heads[0]) < loss(seed, ids) - 0.005:
+            return heads[0], heads, ids, seed
 
 
 def place(head, seed):
@@ -48,6 +69,10 @@ def judge(result, head, heads, ids, seed):
     return judge_cost(result[0], tuple(head), ids, seed) or judge_needed(result[1], heads, ids, seed)
 
 
+def judge_sign(result, head, heads, ids, seed):
+    return judge_cost(result[0], tuple(head), ids, seed)
+
+
 def judge_cost(result, head, ids, seed):
     try:
         value = float(result)
@@ -58,12 +83,20 @@ def judge_cost(result, head, ids, seed):
         return None
     layer = [(head[0], other) for other in range(8)]
     explained = {
+        "without the sign": (
+            abs(after - before),
+            "cut, this head costs less than nothing, and the sign says so: loss with the cut less loss without.",
+        ),
         "the other way round": (before - after, "it is the loss with the cut less the loss without, not the reverse."),
         "loss while cut": (after, "this is the loss with the cut; subtract the loss without it."),
         "loss without a cut": (before, "this is the loss of the whole model; nothing is cut, or nothing subtracted."),
         "nothing cut": (
             0.0,
             "the two losses are one: both of the whole model, both of the cut one, or another head was cut.",
+        ),
+        "share of the loss": (
+            after / before - 1,
+            "this is the difference divided by the loss; wanted is the difference.",
         ),
         "ratio": (after / before, "this is how many times as large the loss is; wanted is the difference."),
         "whole layer": (loss(seed, ids, *layer) - before, f"all heads of layer {head[0]} are cut."),
@@ -114,6 +147,7 @@ failing = [
 ]
 parts = [
     Judged("run", arguments, judge, wrong=failing),
+    Judged("run", spared, judge_sign),
     Question(
         "same_everywhere",
         right="b",

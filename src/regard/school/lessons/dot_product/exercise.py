@@ -83,6 +83,26 @@ parts = [
                 lambda a, b: (a * a).sum(),
             ),
             Wrong(
+                "a is not used",
+                "The result is b · b: a is not used.",
+                lambda a, b: (b * b).sum(),
+            ),
+            Wrong(
+                "only the largest product",
+                "Only the largest product is returned; they are added up.",
+                lambda a, b: (a * b).max(),
+            ),
+            Wrong(
+                "neighbours",
+                "a[i] meets b[i + 1]; equal positions belong together.",
+                lambda a, b: (a[:-1] * b[1:]).sum(),
+            ),
+            Wrong(
+                "distance",
+                "These are squared differences, the square of the distance; multiply, do not subtract.",
+                lambda a, b: (a - b).square().sum(),
+            ),
+            Wrong(
                 "cut to whole numbers",
                 "Each product is cut to a whole number: int() drops what is behind the point.",
                 lambda a, b: (a * b).trunc().sum(),

@@ -36,6 +36,11 @@ def attend_arguments(random):
     return q, *torch.randn(2, B, HKV, S, D, generator=random)
 
 
+def of_mean_queries(q, k, v):
+    mean = q.view(B, HKV, H // HKV, T, D).mean(2)
+    return interleaved((mean @ k.mT / D**0.5).softmax(-1) @ v, H)
+
+
 INTERLEAVE = "The key heads come as 0 1 0 1 0 1; neighbouring query heads share one: 0 0 0 1 1 1."
 parts = [
     Function(
@@ -98,6 +103,11 @@ parts = [
         make_attend(),
         wrong=[
             Wrong("repeat", INTERLEAVE, make_attend(repeated, repeated)),
+            Wrong(
+                "queries averaged",
+                "The queries of a group are averaged; each query head asks for itself; keys and values are shared.",
+                of_mean_queries,
+            ),
             Wrong(
                 "keys and values differ",
                 "Keys are shared as 0 0 0 1 1 1 and values as 0 1 0 1 0 1, or the reverse.",

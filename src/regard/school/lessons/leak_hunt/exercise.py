@@ -73,6 +73,16 @@ parts = [
         right=lambda letter, x: gradients(letter, x).norm(dim=-1),
         wrong=[
             Wrong(
+                "first coordinate only",
+                "The gradient is that of out[i][0], one number of the output; it is that of their sum.",
+                lambda letter, x: torch.autograd.functional.jacobian(lambda x: LAYERS[letter](x)[:, 0], x).norm(dim=-1),
+            ),
+            Wrong(
+                "largest instead of norm",
+                "Row i holds the largest number of each gradient; it is the norm.",
+                lambda letter, x: gradients(letter, x).amax(-1),
+            ),
+            Wrong(
                 "gradients pile up",
                 "Each row also holds the rows before it: x.grad adds up until it is set back.",
                 lambda letter, x: gradients(letter, x).cumsum(0).norm(dim=-1),

@@ -66,12 +66,24 @@ def norm(x, stored, name):
     return F.layer_norm(x, (E,), stored[f"{name}.weight"], stored[f"{name}.bias"])
 
 
-def attention(x, stored, n, heads, order="qkv", turned=(), biases=("in", "out"), interleaved=False, empty=()):
+def thirds(t):
+    return t.chunk(3, -1)
+
+
+def every_third(t):
+    return t.unflatten(-1, (E, 3)).unbind(-1)
+
+
+def first_third(t):
+    return 3 * [t.chunk(3, -1)[0]]
+
+
+def attention(
+    x, stored, n, heads, order="qkv", turned=(), biases=("in", "out"), columns=thirds, shifts=thirds, empty=()
+):
     B, T, _ = x.shape
     matrix, shift = stored[f"h.{n}.attn.c_attn.weight"], stored[f"h.{n}.attn.c_attn.bias"]
-    if interleaved:
-        matrix, shift = (one.unflatten(-1, (E, 3)).mT.flatten(-2) for one in (matrix, shift))
-    split = dict(zip(order, zip(matrix.chunk(3, 1), shift.chunk(3))))
+    split = dict(zip(order, zip(columns(matrix), shifts(shift))))
 
     def projected(name):
         weight, bias = split[name]
@@ -112,6 +124,11 @@ parts = [
                 "the attention's",
                 "attn.c_proj is the output projection of attention; that of the feed-forward is mlp.c_proj.",
                 lambda n: (f"h.{n}.mlp.c_fc", f"h.{n}.attn.c_proj"),
+            ),
+            Wrong(
+                "both c_proj",
+                "attn.c_proj belongs to attention, and c_fc comes before mlp.c_proj.",
+                lambda n: (f"h.{n}.attn.c_proj", f"h.{n}.mlp.c_proj"),
             ),
             Wrong(
                 "with .weight",
@@ -175,7 +192,27 @@ parts = [
             Wrong(
                 "every third column",
                 "The columns of queries are the first third, not every third one.",
-                make(interleaved=True),
+                make(columns=every_third, shifts=every_third),
+            ),
+            Wrong(
+                "every third column, biases right",
+                "The columns of queries are the first third, not every third one. The biases are right.",
+                make(columns=every_third),
+            ),
+            Wrong(
+                "every third bias",
+                "The biases of queries are the first third, not every third one. The matrices are right.",
+                make(shifts=every_third),
+            ),
+            Wrong(
+                "one matrix for all three",
+                "Keys and values get the columns of the queries, the first E.",
+                make(columns=first_third),
+            ),
+            Wrong(
+                "first third for all three",
+                "Keys and values get the columns and biases of the queries, the first E.",
+                make(columns=first_third, shifts=first_third),
             ),
             Wrong("always block 0", "Every block gets the attention of block 0: use n.", make(block=lambda n: 0)),
             Wrong(

@@ -108,6 +108,11 @@ parts = [
         right,
         wrong=[
             Wrong(
+                "1 less the share",
+                "This is 1 less the share; the loss is −ln of it.",
+                lambda logits, targets: 1 - logits.softmax(-1).gather(-1, targets[..., None]).mean(),
+            ),
+            Wrong(
                 "no minus",
                 "The sign is missing: ln of a share is negative, and the loss is its opposite.",
                 lambda logits, targets: -right(logits, targets),

@@ -44,6 +44,11 @@ parts = [
                 why="A matrix product takes rows of the first and columns of the second.",
             ),
             Wrong(
+                "sums compared",
+                "Two rows are added, not multiplied, before they are summed up; a score is a dot product.",
+                lambda x: (x[:, None] + x).sum(-1).softmax(-1),
+            ),
+            Wrong(
                 "number by number",
                 "`*` multiplies number by number; `@` is the matrix product.",
                 lambda x: (x * x).softmax(-1),

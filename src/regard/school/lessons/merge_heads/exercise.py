@@ -59,6 +59,11 @@ parts = [
                 lambda context: context.transpose(2, 3).reshape(B, T, H * D),
             ),
             Wrong(
+                "heads summed",
+                "The heads are added up, and the sum repeated; they stand side by side.",
+                lambda context: context.sum(1).repeat(1, 1, H),
+            ),
+            Wrong(
                 "heads in reverse",
                 "The heads stand in reverse order.",
                 lambda context: context.flip(1).transpose(1, 2).flatten(2),

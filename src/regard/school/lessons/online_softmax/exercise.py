@@ -40,6 +40,16 @@ def exp_as_it_is(largest, total, context, scores, v):
     return new, total + scores.exp().sum(-1), context + scores.exp() @ v
 
 
+def block_by_itself(largest, total, context, scores, v):
+    new, total, _ = make_update()(largest, total, context, scores, v)
+    return new, total, context * (largest - new).exp()[:, None] + scores.softmax(-1) @ v
+
+
+def scores_mixed(largest, total, context, scores, v):
+    new, total, _ = make_update()(largest, total, context, scores, v)
+    return new, total, context * (largest - new).exp()[:, None] + scores @ v
+
+
 def one_number(largest, total, context, scores, v):
     return make_update(lambda old, block: torch.maximum(old.max(), block.max()).expand_as(old))(
         largest, total, context, scores, v
@@ -113,6 +123,17 @@ parts = [
         state_and_block,
         make_update(),
         wrong=[
+            Wrong(
+                "block divided by itself",
+                "The values of the block are mixed by their own softmax; the terms, e^(score − largest), mix them.",
+                block_by_itself,
+                why="A block cannot know the total yet: it is divided by once, at the end.",
+            ),
+            Wrong(
+                "scores mixed",
+                "The values are mixed by the scores; the terms, e^(score − largest), mix them.",
+                scores_mixed,
+            ),
             Wrong(
                 "no correction",
                 "The old sums are kept as they are, although the largest score has changed.",

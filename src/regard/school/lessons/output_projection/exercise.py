@@ -102,6 +102,11 @@ parts = [
                 lambda context, weight, h: context[:, h] @ weight[:, h::H].T,
             ),
             Wrong(
+                "one head too far",
+                "These are the columns after those of head {2}; the columns of head h begin at h · head_dim.",
+                lambda context, weight, h: context[:, h] @ weight.roll(-D, 1)[:, h * D : (h + 1) * D].T,
+            ),
+            Wrong(
                 "one column too early",
                 "The columns of head {2} start at column {2}; every head before it owns head_dim of them.",
                 lambda context, weight, h: context[:, h] @ weight[:, h : h + D].T,

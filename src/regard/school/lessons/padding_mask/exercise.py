@@ -4,6 +4,7 @@ import torch
 
 from regard.school.exercises import cat
 from regard.school.exercises import Fault, Function, Judged, Wrong
+from regard.school.exercises.attention_slips import attention_slips
 
 
 def mask_arguments(random):
@@ -120,6 +121,15 @@ parts = [
                 "text hidden, padding seen",
                 "The words are hidden and the padding is seen: masked_fill hides where it finds True.",
                 lambda q, k, v, lengths: attend(q, k, v, lengths, lambda m: m[:, None, None, :]),
+            ),
+            *attention_slips(
+                lambda q, k, v, lengths: (q, k, v, mask(lengths, k.shape[-2])[:, None, None]),
+                leave_out=("no mask", "root of the number of queries"),
+            ),
+            Wrong(
+                "mask of the first text",
+                "All texts are as long as the first one: its row of the mask hides for all.",
+                lambda q, k, v, lengths: attend(q, k, v, lengths, lambda m: ~m[0]),
             ),
             Wrong(
                 "mask does not fit",

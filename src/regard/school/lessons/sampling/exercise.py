@@ -35,6 +35,11 @@ def normalised(kept):
     return kept / kept.sum()
 
 
+def likelier(logits, least):
+    kept = logits.softmax(-1) * (logits.softmax(-1) >= least)
+    return kept / kept.sum()
+
+
 def top_p(logits, p):
     return normalised(in_place(*kept_by(logits, p, lambda before, upto: before < p)))
 
@@ -159,9 +164,14 @@ parts = [
     ),
     Function(
         "top_p",
-        lambda random: (logits_of(random), number_between(random, 0.5, 0.9)),
+        lambda random: (logits_of(random) / 2, number_between(random, 0.5, 0.8)),  # the best is not always needed
         top_p,
         wrong=[
+            Wrong(
+                "each likelier than 1 − p",
+                "Tokens of at least 1 − p ({1:.2f} is p) are kept; p is what those that are kept reach together.",
+                lambda logits, p: likelier(logits, 1 - p),
+            ),
             Wrong(
                 "stops before p",
                 "The token with which the sum reaches p ({1}) is left out.",
@@ -226,6 +236,11 @@ parts = [
                     .masked_fill(top_p(logits, p) == 0, -torch.inf)
                     .softmax(-1)
                 ),
+            ),
+            Wrong(
+                "nothing left out",
+                "No token is left out: these are all probabilities.",
+                lambda logits, p: logits.softmax(-1),
             ),
             Wrong(
                 "worst first",

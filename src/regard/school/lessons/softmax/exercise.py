@@ -52,6 +52,26 @@ parts = [
                 why="The shifted scores are 0 or negative: the largest would get a share of 0.",
             ),
             Wrong(
+                "sigmoid",
+                "Each score goes through a sigmoid by itself; shares are made of all scores together.",
+                lambda scores: scores.sigmoid(),
+            ),
+            Wrong(
+                "powers of 10",
+                "These are powers of 10; exp is e to the power of a score.",
+                lambda scores: exp_shares((scores - scores.max()) * 2.302585),
+            ),
+            Wrong(
+                "exp twice",
+                "exp is taken twice, of the exponentials once more.",
+                lambda scores: exp_shares((scores - scores.max()).exp()),
+            ),
+            Wrong(
+                "divided by running sums",
+                "Each exponential is divided by the sum up to itself (cumsum); it is the sum of all.",
+                lambda scores: (scores - scores.max()).exp() / (scores - scores.max()).exp().cumsum(0),
+            ),
+            Wrong(
                 "divided by the largest",
                 "The exponentials are divided by the largest score, not by their sum.",
                 lambda scores: (scores - scores.max()).exp() / scores.max(),

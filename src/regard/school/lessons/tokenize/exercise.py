@@ -233,6 +233,11 @@ parts = [
                 lambda ids: max(Counter(zip(ids, ids[1:])).items(), key=lambda one: (one[1], one[0]))[0],
             ),
             Wrong(
+                "order of a pair ignored",
+                "(a, b) and (b, a) are counted as one pair; the left token comes first, and these are two.",
+                lambda ids: Counter(tuple(sorted(pair)) for pair in zip(ids, ids[1:])).most_common(1)[0][0],
+            ),
+            Wrong(
                 "smallest of a tie",
                 "Of several, the one with the smallest numbers is returned; it is the one that comes first in "
                 "the text.",
@@ -322,6 +327,11 @@ parts = [
                 lambda ids, merges: b"".join(pieces_of(merges, swapped=True)[one] for one in ids).decode(
                     errors="replace"
                 ),
+            ),
+            Wrong(
+                "left half twice",
+                "A token is what its left half is, twice; it is left and right.",
+                lambda ids, merges: of_pieces(ids, merges, lambda pieces, left, _: pieces.append(2 * pieces[left])),
             ),
             Wrong(
                 "no piece",

@@ -1,5 +1,7 @@
 """view, transpose, contiguous."""
 
+import math
+
 import torch
 
 from regard.school.exercises import Function, Question, Wrong
@@ -32,7 +34,7 @@ def index_and_strides(random):
 
 def sizes_and_axes(random):
     a = int(torch.randint(2, (1,), generator=random))
-    return a_shape(random), a, a + 1
+    return a_shape(random), a, a + 2
 
 
 def in_order(random):
@@ -131,6 +133,11 @@ parts = [
                 lambda index, strides: [i * s for i, s in zip(index, strides, strict=True)],
             ),
             Wrong(
+                "multiplied up",
+                "All products are multiplied with each other; they are added up.",
+                lambda index, strides: math.prod(index) * math.prod(strides),
+            ),
+            Wrong(
                 "counted from 1",
                 "The offset is one too high: the first number has offset 0.",
                 lambda index, strides: 1 + sum(i * s for i, s in zip(index, strides, strict=True)),
@@ -171,6 +178,11 @@ parts = [
                 "all axes reversed",
                 "All sizes are in reverse order; swap axes {1} and {2} only.",
                 lambda sizes, a, b: tuple(sizes)[::-1],
+            ),
+            Wrong(
+                "neighbours swapped",
+                "Axis {1} changes places with the one after it; it must with axis {2}.",
+                lambda sizes, a, b: right_swap(sizes, a, a + 1),
             ),
             Wrong(
                 "one size overwritten",

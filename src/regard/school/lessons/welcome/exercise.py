@@ -20,6 +20,10 @@ def the_word(word):
     return lambda random: (word,)
 
 
+def row_of(word):
+    return lambda asked: torch.tensor(VECTORS[word])
+
+
 parts = [
     Function(
         "vector_of",
@@ -32,9 +36,12 @@ parts = [
                 lambda word: torch.tensor([0.43, 0.15, 0.88]),
                 why="This is how mistakes are reported: a name, what your code did, and why it matters.",
             )
-        ]
-        if word == "Your"
-        else [],
+        ][: word == "Your"]
+        + [
+            Wrong(f"the row of “{other}”", f"This is the row of “{other}”, not that of {{0!r}}.", row_of(other))
+            for other in VECTORS
+            if other != word
+        ],
         runs=1,
     )
     for word in VECTORS

@@ -2,8 +2,9 @@
 
 from regard.school.exercises import cat
 from regard.school.exercises import Layer
+from regard.school.exercises.layer_slips import SLIPS
 
-parts = [Layer("MultiHeadAttention", causal=True, plain=True)]
+parts = [Layer("MultiHeadAttention", causal=True, plain=True, mistakes=SLIPS)]
 
 picture = cat.of_layer(
     "MultiHeadAttention",
