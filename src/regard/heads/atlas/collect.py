@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,11 +13,11 @@ from torch import Tensor, nn
 
 from regard.heads.atlas.cells import RowTokens, row_tokens
 from regard.heads.atlas.examples import Samples, add_examples
-from regard.heads.atlas.result import Atlas
+from regard.heads.atlas.result import LEAST_TEXTS, Atlas
 from regard.heads.atlas.sums import LayerAtlas, Sums, add_record
 from regard.heads.change.effect import effect as run_effect
 from regard.heads.inputs.pieces import reader_of
-from regard.heads.probe import evaluating, frugal_options
+from regard.heads.probe import SCORES, TEXTS, evaluating, frugal_options
 from regard.heads.probe import probe as run_probe
 from regard.heads.report.record import Record
 from regard.heads.report.views import basis_of
@@ -164,17 +165,28 @@ class AtlasBuilder:
             for (name, heads), sums, samples, marks in each
         ]
         for number, before in enumerate(self._done.layers):
-            layers[number] = replace(layers[number], probed=before.probed, costs=before.costs)
+            beside = {"probed": before.probed, "probe_noise": before.probe_noise, "costs": before.costs}
+            layers[number] = replace(layers[number], **beside)
         return Atlas(layers, self._done.model, self._done.weights, self.texts, self.tokens, extra)
 
 
 HeadScores = Mapping[tuple[int, int], Tensor]  # by layer and head
 
 
-def probe_scores(model: nn.Module, tokenizer: Any = None) -> HeadScores:
-    """What regard.probe says of each head, (3,) each."""
-    report = run_probe(model, tokenizer=tokenizer)
-    return {(head.layer, head.head): row for head, row in zip(report.heads(), report.scores, strict=True)}
+def probe_scores(
+    model: nn.Module, tokenizer: Any = None, texts: int = TEXTS, among: Iterable[int] | None = None
+) -> HeadScores:
+    """What regard.probe says of each head, and the standard errors over its texts, (2, 3) each.
+
+    The standard errors are NaN where there are too few texts for one.
+    """
+    report = run_probe(model, tokenizer=tokenizer, texts=texts, among=among)
+    scores = {}
+    for head, row in zip(report.heads(), report.scores, strict=True):
+        by_text = torch.stack([getattr(head, name).double().nanmean(-1) for name in SCORES], -1)  # (texts, 3)
+        noise = by_text.std(0) / math.sqrt(texts) if texts >= LEAST_TEXTS else torch.full((3,), math.nan)
+        scores[head.layer, head.head] = torch.stack([row.double(), noise.double().cpu()])
+    return scores
 
 
 def head_costs(model: nn.Module, texts: Sequence[Any], tokenizer: Any = None) -> HeadScores:
@@ -186,17 +198,17 @@ def head_costs(model: nn.Module, texts: Sequence[Any], tokenizer: Any = None) ->
 def with_scores(measured: Atlas, probed: HeadScores | None, costs: HeadScores | None) -> Atlas:
     """The atlas with these beside the sums; None leaves what it has."""
 
-    def of_layer(scores: HeadScores | None, number: int, heads: int, before: Tensor | None) -> Tensor | None:
-        return before if scores is None else torch.stack([scores[number, head].double() for head in range(heads)])
+    def of_layer(scores: HeadScores, number: int, heads: int) -> Tensor:
+        return torch.stack([scores[number, head].double() for head in range(heads)])
 
-    layers = [
-        replace(
-            one,
-            probed=of_layer(probed, number, one.heads, one.probed),
-            costs=of_layer(costs, number, one.heads, one.costs),
-        )
-        for number, one in enumerate(measured.layers)
-    ]
+    layers = []
+    for number, one in enumerate(measured.layers):
+        if probed is not None:
+            scores, noise = (each.clone() for each in of_layer(probed, number, one.heads).unbind(1))
+            one = replace(one, probed=scores, probe_noise=None if bool(noise.isnan().all()) else noise)
+        if costs is not None:
+            one = replace(one, costs=of_layer(costs, number, one.heads))
+        layers.append(one)
     return replace(measured, layers=layers)
 
 
