@@ -5,8 +5,9 @@ import torch
 
 import regard
 from gpt.train.small_runs import COUNTING, OPTIONS, small
-from regard.gpt.train.atlases import atlas_files, read_run
+from regard.gpt.train.atlases import atlas_files
 from regard.gpt.train.fit import fit
+from regard.gpt.train.state import read_run
 
 
 def test_a_run_keeps_an_atlas_of_its_steps_and_learns_the_same(tmp_path):

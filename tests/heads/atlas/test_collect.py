@@ -161,5 +161,5 @@ def test_the_noise_of_the_probe_is_the_standard_error_over_its_texts(model, tmp_
     measured.save(tmp_path / "a.safetensors")
     again = regard.load_atlas(tmp_path / "a.safetensors")[1, 2]
     assert list(again.probe_noise.values()) == scores[1, 2][1].tolist()
-    few = with_scores(measured, probe_scores(model, texts=7), None)
+    few = regard.atlas(model, TEXTS, probe={"texts": 7})
     assert all(math.isnan(one) for one in few[1, 2].probe_noise.values())

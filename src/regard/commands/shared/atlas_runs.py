@@ -21,7 +21,7 @@ def is_run(name: str) -> bool:
 
 def show_run(name: str, every: bool, output: str | None = None) -> Timeline:
     """Print the heads of a run over its steps, or write the page that plays them."""
-    from regard.gpt.train.atlases import read_run
+    from regard.gpt.train.state import read_run
 
     if output is not None and not output.endswith(PAGES):
         raise ValueError(f"-o {output}: of a run a page is written; try -o {Path(output).stem or 'training'}.html")

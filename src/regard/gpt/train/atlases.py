@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from regard.gpt.model import GPT
-
-if TYPE_CHECKING:
-    from regard.heads.atlas.timeline import Timeline
 
 ATLASES = "atlases"  # a directory of the run
 TEXTS, LENGTH = 16, 128  # of each, at most: texts, and their tokens
@@ -26,11 +22,11 @@ def write_atlas(model: GPT, texts: Tensor, out: Path, step: int, known: Sequence
     known: ids of the data, from which the random tokens of the probe are drawn where there are enough: a small text has
     few of the tokens of a vocabulary, and nothing is learned about the others.
     """
-    from regard.heads.atlas.collect import atlas, probe_scores, with_scores
+    from regard.heads.atlas.collect import atlas
 
     path = out / ATLASES / f"step-{step:07}.safetensors"
     among = known if len(known) >= _DIFFERENT else None
-    measured = with_scores(atlas(model, [texts]), probe_scores(model, texts=PROBES, among=among), None)
+    measured = atlas(model, [texts], probe={"texts": PROBES, "among": among})
     replace(measured, extra={"step": step}).save(path)
     return path
 
@@ -38,14 +34,3 @@ def write_atlas(model: GPT, texts: Tensor, out: Path, step: int, known: Sequence
 def atlas_files(out: Path) -> list[Path]:
     """Those of a run, by step."""
     return sorted((out / ATLASES).glob("step-*.safetensors"))
-
-
-def read_run(out: Path | str) -> Timeline:
-    """The atlases and the losses of the run in this directory."""
-    from regard.gpt.train.state import LOG, read_log
-    from regard.heads.atlas.timeline import read_timeline
-
-    files = atlas_files(Path(out))
-    if not files:
-        raise ValueError(f"{out} has no atlases yet; regard train --atlas-every N writes them")
-    return read_timeline(files, read_log(Path(out) / LOG))

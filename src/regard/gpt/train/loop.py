@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from regard.gpt.checkpoint.saving import save as save_model
 from regard.gpt.model import GPT
 from regard.gpt.train import resume, state
-from regard.gpt.train.atlases import LENGTH, TEXTS, read_run, write_atlas
+from regard.gpt.train.atlases import LENGTH, TEXTS, write_atlas
 from regard.gpt.train.batches import Batches, derive_seed
 from regard.gpt.train.hashes import FileHashes
 from regard.gpt.train.options import FitOptions, Recipe, interval, learning_rate_at
@@ -93,8 +93,8 @@ class FitResult:
         return self.out / BEST
 
     def timeline(self) -> Timeline:
-        """What every head did at the steps of atlas_every, as a table and as a page: result.timeline().to_html(path)."""
-        return read_run(self.out)
+        """What every head did at the steps of `atlas_every`: a table, and with `.to_html(path)` a page."""
+        return state.read_run(self.out)
 
     def log(self) -> list[dict[str, Any]]:
         """A line for every step since the first: loss, lr, grad_norm and more."""

@@ -17,7 +17,7 @@ from regard.heads.atlas.result import LEAST_TEXTS, Atlas
 from regard.heads.atlas.sums import LayerAtlas, Sums, add_record
 from regard.heads.change.effect import effect as run_effect
 from regard.heads.inputs.pieces import reader_of
-from regard.heads.probe import SCORES, TEXTS, evaluating, frugal_options
+from regard.heads.probe import SCORES, evaluating, frugal_options
 from regard.heads.probe import probe as run_probe
 from regard.heads.report.record import Record
 from regard.heads.report.views import basis_of
@@ -34,7 +34,7 @@ def atlas(
     *,
     tokenizer: Any = None,
     start: Atlas | None = None,
-    probe: bool = False,
+    probe: bool | Mapping[str, Any] = False,
     effect: Sequence[Any] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Atlas:
@@ -53,7 +53,8 @@ def atlas(
         {"input_ids": …, "attention_mask": …}; a tuple of arguments; or a string, which the tokenizer reads.
     tokenizer: reads token ids as texts, for examples and for classes of tokens. [default: model.tokenizer, if any]
     start: an atlas of the same model, to which this corpus is added.
-    probe: measure what regard.probe says of each head, too; for causal language models.
+    probe: measure what regard.probe says of each head, too; for causal language models. Or options of it, such as
+        {"texts": 8, "length": 16}: from eight texts on, a score has a standard error.
     effect: a few texts, in which it is measured what the absence of each head costs, as by regard.effect.
     progress: called after each batch with how many texts and tokens were read.
 
@@ -61,7 +62,8 @@ def atlas(
     Raises ValueError where attention weights or logits are NaN, and where a batch ran other layers than the one before.
     """
     builder = AtlasBuilder(model, tokenizer, start)
-    probed = probe_scores(model, tokenizer) if probe else None  # first: they may refuse the model
+    options = probe if isinstance(probe, Mapping) else {} if probe else None
+    probed = None if options is None else probe_scores(model, tokenizer, **options)  # first: they may refuse the model
     costs = None if effect is None else head_costs(model, effect, tokenizer)
     with evaluating(model):
         for batch in batches:
@@ -173,14 +175,13 @@ class AtlasBuilder:
 HeadScores = Mapping[tuple[int, int], Tensor]  # by layer and head
 
 
-def probe_scores(
-    model: nn.Module, tokenizer: Any = None, texts: int = TEXTS, among: Iterable[int] | None = None
-) -> HeadScores:
+def probe_scores(model: nn.Module, tokenizer: Any = None, **options: Any) -> HeadScores:
     """What regard.probe says of each head, and the standard errors over its texts, (2, 3) each.
 
-    The standard errors are NaN where there are too few texts for one.
+    options: those of regard.probe. The standard errors are NaN where there are too few texts for one.
     """
-    report = run_probe(model, tokenizer=tokenizer, texts=texts, among=among)
+    report = run_probe(model, tokenizer=tokenizer, **options)
+    texts = len(report.ids)
     scores = {}
     for head, row in zip(report.heads(), report.scores, strict=True):
         by_text = torch.stack([getattr(head, name).double().nanmean(-1) for name in SCORES], -1)  # (texts, 3)
