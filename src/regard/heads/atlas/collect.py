@@ -167,7 +167,7 @@ class AtlasBuilder:
             for (name, heads), sums, samples, marks in each
         ]
         for number, before in enumerate(self._done.layers):
-            beside = {"probed": before.probed, "probe_noise": before.probe_noise, "costs": before.costs}
+            beside: Any = {"probed": before.probed, "probe_noise": before.probe_noise, "costs": before.costs}
             layers[number] = replace(layers[number], **beside)
         return Atlas(layers, self._done.model, self._done.weights, self.texts, self.tokens, extra)
 
