@@ -10,7 +10,7 @@ import { smooth, ticks } from "./training-data.js";
 /** @typedef {{top: number, height: number, low: number, high: number, y: Scale}} Panel */
 
 const LEFT = 40; // pixels for the numbers of an axis
-const RIGHT = 34; // pixels for the names of heads
+const RIGHT = 42; // pixels for the names of heads
 const MARKS = 20; // pixels of a row of marks
 const TITLE = 24; // pixels above a panel
 const AXIS = 22; // pixels below the last one
@@ -23,6 +23,7 @@ const SIZES = [
   { width: 640, loss: 150, heads: 260, ticks: 10 },
   { width: 0, loss: 110, heads: 190, ticks: 4 },
 ];
+const MANY = 64; // heads from which their lines are fainter
 const FONT = "12.5px system-ui, sans-serif";
 /** Those that are marked, the most important last. @type {[string, string][]} */
 const MARKED = [
@@ -161,7 +162,9 @@ export class TrainingChart {
       isMarked
         ? s("path.threshold", { d: `M${LEFT} ${one.y(info.threshold).toFixed(1)}H${this.x(info.steps.at(-1) ?? 1)}` })
         : null,
-      s("path.others", { d: others.map((values) => this.#line(info.steps, values, one)).join("") }),
+      s(`path.others${heads.length > MANY ? ".many" : ""}`, {
+        d: others.map((values) => this.#line(info.steps, values, one)).join(""),
+      }),
       s("path.band", { d: this.#band(means, head.curves.noise[name] ?? [], one), style: { fill: color } }),
       s("path.chosen", { d: this.#line(info.steps, means, one), style: { stroke: color } }),
       info.steps.length === 1 && typeof means[0] === "number"

@@ -21,6 +21,7 @@ const FILM = 9000; // milliseconds of the whole film, if its steps are neither t
 const [FASTEST, SLOWEST] = [40, 500];
 const WAIT = 120; // milliseconds after which the address keeps a step: browsers allow few changes
 const MOST_NAMED = 4; // heads in a sentence
+const EDGE = 4; // pixels around the map, for its focus
 const THUMB = 8; // half of that of a slider, in pixels
 /** Steps that a key goes. @type {Record<string, number>} */
 const KEYS = { ArrowLeft: -1, ArrowRight: 1, PageDown: -10, PageUp: 10, Home: -Infinity, End: Infinity };
@@ -57,7 +58,8 @@ export class TrainingPage {
       this.chart.el,
       this.#note(),
     );
-    this.heads = h("div.run-heads", h("h2", "Heads at this step"), this.map.el, this.card);
+    this.stage = h("div.run-map", this.map.el);
+    this.heads = h("div.run-heads", h("h2", "Heads at this step"), this.stage, this.card);
     const counts = [...new Set(run.sizes)].join(" or ");
     const sizes = [`${run.sizes.length} layers × ${counts} heads`, count(info.steps.length, "kept step")];
     root.classList.add("regard");
@@ -140,8 +142,9 @@ export class TrainingPage {
     const { info, at } = run;
     const theme = this.dark ? "dark" : "light";
     this.chart.move(head, statistic);
-    this.map.draw(run, run.heads, "layer", this.heads.clientWidth, theme, statistic.name);
+    this.map.draw(run, run.heads, "layer", this.stage.clientWidth - 2 * EDGE, theme, statistic.name);
     this.map.choose(head);
+    this.#keepInView();
     const [step, loss, seconds] = [info.steps[at].toLocaleString("en"), info.losses[at], info.seconds[at]];
     const said = [`step ${step}`, loss === null ? "loss unknown" : `loss ${loss.toFixed(2)}`];
     this.slider.value = String(info.steps[at]);
@@ -150,6 +153,14 @@ export class TrainingPage {
     fill(this.readout, h("b", said[0]), ` · ${said[1]}`, seconds === null ? "" : ` · after ${time(seconds)}`);
     this.#drawCard();
     attributes(this.root, { "data-ready": `${head.name}@${info.steps[at]}` });
+  }
+
+  /** Where a model has many layers, the map scrolls: the chosen head stays in it. */
+  #keepInView() {
+    const { mark } = this.map;
+    const { scrollTop, clientHeight } = this.stage;
+    const isSeen = mark.offsetTop >= scrollTop && mark.offsetTop + mark.offsetHeight <= scrollTop + clientHeight;
+    if (!isSeen) this.stage.scrollTop = mark.offsetTop - clientHeight / 2;
   }
 
   #drawCard() {
