@@ -134,7 +134,7 @@ def test_another_recipe_is_refused_and_fresh_starts_anew(text, tmp_path):
             ["--data", "text.txt", "--warmup", "9", "--steps", "7"],
             "--warmup 9 must be at least 0 and at most --steps 7",
         ),
-        (["--data", "text.txt", "--preset", "smal"], "no preset is called 'smal'; there are tiny, gpt2-small"),
+        (["--data", "text.txt", "--preset", "smal"], "no preset is called 'smal'; there are micro, tiny, gpt2-small"),
         (["--data", "text.txt", "--dtype", "fp16"], "--dtype fp16 must be 'fp32' or 'bf16'"),
         (["--data", "text.txt", "--model", "./nowhere"], "there is no directory ./nowhere"),
         (["--data", "text.txt", "--model", "tiny", "--dropout", "0.1"], "--dropout is for a new model; one from a"),

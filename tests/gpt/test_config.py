@@ -39,13 +39,16 @@ def test_what_cannot_be_built_is_said(change, message, without_shape_checks):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("gpt2-smal", r"no preset is called 'gpt2-smal'; there are tiny, gpt2-small, .*; did you mean gpt2-small\?"),
+        (
+            "gpt2-smal",
+            r"no preset is called 'gpt2-smal'; there are micro, tiny, gpt2-small, .*; did you mean gpt2-small\?",
+        ),
         (
             "gpt2",
             r"did you mean gpt2-small\? GPT\.from_pretrained\('gpt2'\) loads the trained weights from the hub$",
         ),
         ("medium", r"did you mean gpt2-medium\?"),
-        ("bert", r"no preset is called 'bert'; there are tiny, gpt2-small, gpt2-medium, gpt2-large, gpt2-xl$"),
+        ("bert", r"no preset is called 'bert'; there are micro, tiny, gpt2-small, gpt2-medium, gpt2-large, gpt2-xl$"),
     ],
 )
 def test_a_preset_that_is_not_there_is_said(name, message):

@@ -150,3 +150,12 @@ def test_heads_are_chosen_as_in_a_report_and_sorted_by_their_highest_score():
         assert places == [(head.layer, head.head) for head in report.seen.heads(**options)]
     with pytest.raises(ValueError, match="no role is called 'copying'; roles are induction"):
         report.heads(role="copying")
+
+
+def test_ids_may_be_drawn_from_some_alone():
+    model = regard.GPT.from_pretrained("tiny")
+    report = probe(model, texts=2, length=5, among=[0, 7, 9, 11, 13, 4095, 5000])  # 0 is special, 5000 is no id
+    assert set(report.ids[:, 1:].flatten().tolist()) == {7, 9, 11, 13, 4095}
+    assert report.what.endswith("vocabulary: 4096 ids, from token_embedding, of which 5 are drawn; seed 0")
+    with pytest.raises(ValueError, match=r"length \(6\) must be at most 5: 5 different ids can be drawn"):
+        probe(model, length=6, among=[7, 9, 11, 13, 4095])

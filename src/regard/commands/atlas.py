@@ -94,8 +94,8 @@ def atlas(
         refuse(given | {"-o": output, "--head": head}, "two atlases are compared", "leave them out")
         return show_changes(_measured(model), _measured(other), every, as_json)
     if saved is None and not data and is_run(model):
-        refuse(given | {"-o": output, "--head": head, "--json": as_json}, f"{model} is a run", "leave them out")
-        return show_run(model, every)
+        refuse(given | {"--head": head, "--json": as_json}, f"{model} is a run", "leave them out")
+        return show_run(model, every, output)
     if saved is not None:
         what = "this is the atlas in the package" if model == TINY else f"{model} is an atlas that was measured"
         refuse(given, what, "leave them out, or name a corpus: --data FILE")

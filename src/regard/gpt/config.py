@@ -99,7 +99,7 @@ class GPTConfig:
 
     @staticmethod
     def preset(name: str, **changes: Any) -> GPTConfig:
-        """A preset by name: tiny, gpt2-small, gpt2-medium, gpt2-large or gpt2-xl; fields may be changed.
+        """A preset by name: micro, tiny, gpt2-small, gpt2-medium, gpt2-large or gpt2-xl; fields may be changed.
 
         >>> GPTConfig.preset("tiny", vocab_size=5000).vocab_size
         5000
@@ -122,6 +122,7 @@ def _of_sizes(sizes: dict[str, Any]) -> GPTConfig:
 
 
 PRESETS: dict[str, GPTConfig] = {
+    "micro": GPTConfig(vocab_size=512, context_length=64, num_layers=2, d_model=128, num_heads=4, end=0),
     "tiny": GPTConfig(vocab_size=4096, context_length=512, num_layers=6, d_model=256, num_heads=8, end=0),
     **{name: _of_sizes({**size}) for name, size in GPT2_CONFIGS.items()},
 }

@@ -64,6 +64,7 @@ def probe(
     length: int | None = None,
     texts: int = TEXTS,
     seed: int = 0,
+    among: Iterable[int] | None = None,
 ) -> ProbeReport:
     """Find the induction and previous-token heads of a causal language model: it reads random tokens twice.
 
@@ -81,6 +82,8 @@ def probe(
     length: tokens in one copy, all different. [default: 50, or as many as the model can read twice]
     texts: how many such texts are read.
     seed: of the random tokens.
+    among: ids that are drawn, such as those of a corpus: a model knows nothing of tokens that it never read.
+        [default: all]
 
     The model runs in eval mode, without gradients, on its own device; its training mode is restored.
     Raises ValueError where the model is not causal, or cannot be called with token ids alone.
@@ -95,7 +98,8 @@ def probe(
     with evaluating(model), torch.no_grad():
         size, source = _vocabulary(model, device, vocab_size)
         beginning = None if reader is None or reader.beginning is None or reader.beginning >= size else reader.beginning
-        drawn = sorted(set(range(size)) - _special_ids(model, reader))
+        allowed = range(size) if among is None else {one for one in among if 0 <= one < size}
+        drawn = sorted(set(allowed) - _special_ids(model, reader))
         length = _length(length, len(drawn), model, beginning is not None)
         ids = _repeated(drawn, length, texts, seed, beginning).to(device)
         with watch(model, tokenizer=tokenizer, tokens=ids, keep=False, collect=("default", *SCORES)) as seen:
@@ -107,7 +111,8 @@ def probe(
             "model(ids)"
         )
     front = "" if reader is None or beginning is None else f", after {reader.read([beginning], [False])[0]}"
-    what = f"{texts} × 2 × {length} random tokens{front}; vocabulary: {size} ids, {source}; seed {seed}"
+    some = "" if among is None else f", of which {len(drawn)} are drawn"
+    what = f"{texts} × 2 × {length} random tokens{front}; vocabulary: {size} ids, {source}{some}; seed {seed}"
     return ProbeReport(seen, ids, what)
 
 

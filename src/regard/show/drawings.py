@@ -2,6 +2,7 @@
 
 from regard.show import figures as figures
 from regard.show.page import atlas_page as atlas_page
+from regard.show.page import training_page as training_page
 from regard.show.page import write as write
 from regard.show.terminal import atlas_changes as atlas_changes
 from regard.show.terminal import atlas_timeline as atlas_timeline

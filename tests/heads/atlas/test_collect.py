@@ -1,12 +1,15 @@
 """How a corpus is given, and what a run refuses."""
 
+import math
+
 import pytest
 import torch
 
 import regard
 from heads.atlas.corpora import Letters, corpus, same_sums, small_model
 from helpers import says_it_ourselves
-from regard.heads.atlas.collect import AtlasBuilder, weights_fingerprint
+from regard.heads.atlas.collect import AtlasBuilder, probe_scores, weights_fingerprint, with_scores
+from regard.heads.probe import SCORES
 
 TEXTS = corpus(4)
 
@@ -143,3 +146,20 @@ def test_memory_does_not_grow_with_the_corpus(model):
     for _ in range(5):
         builder.add(torch.randint(0, 31, (3, 41)))
     assert size(builder) == first
+
+
+def test_the_noise_of_the_probe_is_the_standard_error_over_its_texts(model, tmp_path):
+    scores = probe_scores(model, texts=9, among=range(1, 30))
+    report = regard.probe(model, texts=9, among=range(1, 30))
+    for head in report.heads():
+        by_text = [[float(getattr(head, name)[text].nanmean()) for name in SCORES] for text in range(9)]
+        by_text = torch.tensor(by_text, dtype=torch.float64)
+        mean, noise = scores[head.layer, head.head]
+        torch.testing.assert_close(mean, by_text.mean(0), rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(noise, by_text.std(0) / 3, rtol=1e-4, atol=1e-6)
+    measured = with_scores(regard.atlas(model, TEXTS), scores, None)
+    measured.save(tmp_path / "a.safetensors")
+    again = regard.load_atlas(tmp_path / "a.safetensors")[1, 2]
+    assert list(again.probe_noise.values()) == scores[1, 2][1].tolist()
+    few = regard.atlas(model, TEXTS, probe={"texts": 7})
+    assert all(math.isnan(one) for one in few[1, 2].probe_noise.values())

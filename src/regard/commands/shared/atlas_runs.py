@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from regard.commands.shared.files import PAGES
 from regard.show.terminal.table import terminal_width
 from regard.support.drawing import as_text
 
@@ -13,21 +15,22 @@ if TYPE_CHECKING:
 
 
 def is_run(name: str) -> bool:
-    """Is this the directory of a run with atlases?"""
-    return (Path(name) / "log.jsonl").is_file() and (Path(name) / "atlases").is_dir()
+    """Is this the directory of a run?"""
+    return (Path(name) / "log.jsonl").is_file() and not (Path(name) / "config.json").exists()
 
 
-def show_run(name: str, every: bool) -> Timeline:
-    """Print the heads of a run over its steps."""
-    from regard.gpt.train.atlases import atlas_files
-    from regard.gpt.train.state import LOG, read_log
-    from regard.heads.atlas.timeline import read_timeline
+def show_run(name: str, every: bool, output: str | None = None) -> Timeline:
+    """Print the heads of a run over its steps, or write the page that plays them."""
+    from regard.gpt.train.state import read_run
 
-    files = atlas_files(Path(name))
-    if not files:
-        raise ValueError(f"{name} has no atlases yet; regard train --atlas-every N writes them")
-    losses = {line["step"]: line["loss"] for line in read_log(Path(name) / LOG) if "loss" in line}
-    found = read_timeline(files, losses)
+    if output is not None and not output.endswith(PAGES):
+        raise ValueError(f"-o {output}: of a run a page is written; try -o {Path(output).stem or 'training'}.html")
+    found = read_run(name)
     print()
     print(as_text(found, terminal_width(), all=every, more="--all"))
+    if output is None:
+        print(f"\n  As a page that plays the training: {shlex.join(['regard', 'atlas', name])} -o training.html")
+    else:
+        found.to_html(output, Path(name).name)
+        print(f"\n  Wrote {output}")
     return found

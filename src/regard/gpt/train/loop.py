@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -35,7 +35,11 @@ from regard.gpt.train.state import BEST, MODEL
 from regard.gpt.train.tokens import Tokens
 from regard.support.argument_names import named
 
+if TYPE_CHECKING:
+    from regard.heads.atlas.timeline import Timeline
+
 SAMPLE_TOKENS = 60
+_READ_FOR_PROBE = 1 << 16  # validation tokens: those of a probe are among them
 STOPPING = "\n  stopping after this step, with a checkpoint; once more stops at once\n"
 
 
@@ -87,6 +91,10 @@ class FitResult:
     def best_model(self) -> Path:
         """Directory of the model with the lowest validation loss."""
         return self.out / BEST
+
+    def timeline(self) -> Timeline:
+        """What every head did at the steps of `atlas_every`: a table, and with `.to_html(path)` a page."""
+        return state.read_run(self.out)
 
     def log(self) -> list[dict[str, Any]]:
         """A line for every step since the first: loss, lr, grad_norm and more."""
@@ -229,7 +237,8 @@ class TrainingLoop:
                 self.best = {"val_loss": loss, "step": self.step}
                 self._write_model(BEST)
         if self._is_due(self.intervals.atlas):
-            write_atlas(self.model, self._atlas_texts(), self.out, self.step)
+            known = self.validation[:_READ_FOR_PROBE].unique().tolist()
+            write_atlas(self.model, self._atlas_texts(), self.out, self.step, known)
         can_sample = self.processes.is_single and self.model.tokenizer is not None
         if self._is_due(self.intervals.sample) and can_sample:
             self.model.eval()

@@ -41,12 +41,16 @@ class StartingPoint(NamedTuple):
     learning_rate: float
 
 
+MICRO = StartingPoint(32, 3e-3)
 TINY = StartingPoint(16, 1e-3)
 GPT2 = StartingPoint(8, 6e-4)
 FINE_TUNING = StartingPoint(8, 5e-5)
 
 _TENTH_OF_RUN = "steps / 10, from 100 to 1000"
-_RATES = f"{TINY.learning_rate} for tiny, {GPT2.learning_rate} for gpt2-…, {FINE_TUNING.learning_rate} with --model"
+_RATES = (
+    f"{MICRO.learning_rate} for micro, {TINY.learning_rate} for tiny, {GPT2.learning_rate} for gpt2-…, "
+    f"{FINE_TUNING.learning_rate} with --model"
+)
 _rate = number(lambda rate: 0 < rate < math.inf, "above 0; 1e-3 is usual for a small model")
 _decay = number(lambda decay: 0 <= decay < math.inf, "at least 0; 0.1 is usual, 0 is none")
 _norm = number(lambda norm: norm > 0, "above 0; 1.0 is usual, inf is none")
@@ -67,7 +71,7 @@ class Recipe:
         Option(
             "Batch size: rows per forward pass, over all processes.",
             at_least_one,
-            default_text=f"{TINY.batch} for tiny, else {GPT2.batch}",
+            default_text=f"{MICRO.batch} for micro, {TINY.batch} for tiny, else {GPT2.batch}",
             command_default=None,
         ),
     ]
@@ -211,7 +215,9 @@ class ModelOptions:
 
     preset: Annotated[
         str | None,
-        Option("Size of a new model: tiny, gpt2-small, gpt2-medium, gpt2-large or gpt2-xl.", default_text="tiny"),
+        Option(
+            "Size of a new model: micro, tiny, gpt2-small, gpt2-medium, gpt2-large or gpt2-xl.", default_text="tiny"
+        ),
     ] = None
     model: Annotated[
         str | Path | None,
@@ -243,6 +249,7 @@ def for_command(model: ModelOptions, cuda: bool, **flags: Any) -> FitOptions:
     5
     """
     flags = {spec.name: spec.default for spec in command_table() if spec.name not in model.__dict__} | flags
-    start = FINE_TUNING if model.model is not None else TINY if model.size == "tiny" else GPT2
+    new = {"micro": MICRO, "tiny": TINY}.get(model.size, GPT2)
+    start = FINE_TUNING if model.model is not None else new
     computed = {**start._asdict(), "warmup": min(200, flags["steps"] // 10), "dtype": "bf16" if cuda else "fp32"}
     return FitOptions(**flags | {name: value for name, value in computed.items() if flags[name] is None})

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from torch import Tensor
 
@@ -23,6 +23,9 @@ from regard.gpt.train.hashes import HASHES, check_types, hash_tensors
 from regard.support.argument_names import assigned, named
 from regard.support.files import atomically, write_safetensors
 from regard.support.printable import printable, readable
+
+if TYPE_CHECKING:
+    from regard.heads.atlas.timeline import Timeline
 
 FORMAT = "2"  # increased when the file format changes
 WITHOUT_HASH = "1"  # the format before it, which can still be read
@@ -247,6 +250,16 @@ def read_log(path: Path | str) -> list[Json]:
     path = Path(path)
     check_types(path.parent, [path.name])
     return _parse_lines(path, path.read_bytes()) if path.exists() else []
+
+
+def read_run(out: Path | str) -> Timeline:
+    """The atlases of the run in this directory, by step, and its losses."""
+    from regard.heads.atlas.timeline import read_timeline
+
+    files = atlas_files(Path(out))
+    if not files:
+        raise ValueError(f"{out} has no atlases yet; regard train --atlas-every N writes them")
+    return read_timeline(files, read_log(Path(out) / LOG))
 
 
 def _parse_lines(path: Path, content: bytes) -> list[Json]:

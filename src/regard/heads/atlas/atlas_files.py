@@ -33,7 +33,8 @@ PACKAGED = Path(__file__).with_name("tiny.safetensors")  # of the model in the p
 _LONGEST = 4096  # characters of a token
 _MOST_LAYERS = 4096
 _LARGEST = 1 << 53  # of a count
-_BESIDE = {"probed": (3, 1.1), "costs": (2, 1e9)}  # numbers of a head, and the largest that can be
+# Numbers of a head, and the largest that can be.
+_BESIDE = {"probed": (3, 1.1), "probe_noise": (3, 1.1), "costs": (2, 1e9)}
 # The table of examples, a row each: its columns, their widths and their types.
 _COLUMNS = {
     **dict.fromkeys(("layer", "head", "group", "key", "text", "token"), (None, torch.int64)),

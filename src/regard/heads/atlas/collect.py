@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
@@ -13,12 +14,12 @@ from torch import Tensor, nn
 
 from regard.heads.atlas.cells import RowTokens, TokenClasses, row_tokens
 from regard.heads.atlas.reservoir import Reservoir
-from regard.heads.atlas.result import Atlas
+from regard.heads.atlas.result import LEAST_TEXTS, Atlas
 from regard.heads.atlas.sums import LayerAtlas, Sums, sums_of
 from regard.heads.change.effect import effect as run_effect
 from regard.heads.inputs.pieces import reader_of
 from regard.heads.measure.registry import AVERAGED
-from regard.heads.probe import evaluating, frugal_options
+from regard.heads.probe import SCORES, evaluating, frugal_options
 from regard.heads.probe import probe as run_probe
 from regard.heads.report.record import Record
 from regard.heads.report.views import basis_of
@@ -36,7 +37,7 @@ def atlas(
     *,
     tokenizer: Any = None,
     start: Atlas | None = None,
-    probe: bool = False,
+    probe: bool | Mapping[str, Any] = False,
     effect: Sequence[Any] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Atlas:
@@ -55,7 +56,8 @@ def atlas(
         {"input_ids": …, "attention_mask": …}; a tuple of arguments; or a string, which the tokenizer reads.
     tokenizer: reads token ids as texts, for examples and for classes of tokens. [default: model.tokenizer, if any]
     start: an atlas of the same model, to which this corpus is added.
-    probe: measure what regard.probe says of each head, too; for causal language models.
+    probe: measure what regard.probe says of each head, too; for causal language models. Or options of it, such as
+        {"texts": 8, "length": 16}: from eight texts on, a score has a standard error.
     effect: a few texts, in which it is measured what the absence of each head costs, as by regard.effect.
     progress: called after each batch with how many texts and tokens were read.
 
@@ -63,7 +65,8 @@ def atlas(
     Raises ValueError where attention weights or logits are NaN, and where a batch ran other layers than the one before.
     """
     builder = AtlasBuilder(model, tokenizer, start)
-    probed = probe_scores(model, tokenizer) if probe else None  # first: they may refuse the model
+    options = probe if isinstance(probe, Mapping) else {} if probe else None
+    probed = None if options is None else probe_scores(model, tokenizer, **options)  # first: they may refuse the model
     costs = None if effect is None else head_costs(model, effect, tokenizer)
     with evaluating(model):
         for batch in batches:
@@ -169,16 +172,14 @@ class AtlasBuilder:
             for (name, heads), end, samples, marks in each
         ]
         for number, before in enumerate(self._done.layers):
-            one = layers[number]
-            layers[number] = replace(
-                one, samples=before.samples + one.samples, probed=before.probed, costs=before.costs
-            )
+            beside: Any = {"probed": before.probed, "probe_noise": before.probe_noise, "costs": before.costs}
+            layers[number] = replace(layers[number], samples=before.samples + layers[number].samples, **beside)
         return Atlas(layers, self._done.model, self._done.weights, self.texts, self.tokens, extra)
 
 
 def _share_visible(records: Sequence[Record]) -> None:
     """What layers may see is counted once for those with the same mask."""
-    counted: dict[Any, dict[str, Tensor]] = {}
+    counted: dict[Any, tuple[Any, dict[str, Tensor]]] = {}
     for record in records:
         call, measured = record.steps[0].call, record.steps[0].measured
         hides = call.attention.mask, getattr(call.attention, "bias", None), call.origin.real
@@ -186,9 +187,9 @@ def _share_visible(records: Sequence[Record]) -> None:
             continue
         key = (*map(id, hides), call.sizes, call.device)
         if key in counted:
-            measured.update((name, counted[key][name]) for name in ("visible", "even_distance"))
+            measured.update((name, counted[key][1][name]) for name in ("visible", "even_distance"))
         record.visible()
-        counted[key] = measured
+        counted[key] = hides, measured  # kept, so that no other object gets their ids
 
 
 def _alike(records: Sequence[Record], tokens: Sequence[RowTokens]) -> list[slice]:
@@ -212,10 +213,19 @@ def _alike(records: Sequence[Record], tokens: Sequence[RowTokens]) -> list[slice
 HeadScores = Mapping[tuple[int, int], Tensor]  # by layer and head
 
 
-def probe_scores(model: nn.Module, tokenizer: Any = None) -> HeadScores:
-    """What regard.probe says of each head, (3,) each."""
-    report = run_probe(model, tokenizer=tokenizer)
-    return {(head.layer, head.head): row for head, row in zip(report.heads(), report.scores, strict=True)}
+def probe_scores(model: nn.Module, tokenizer: Any = None, **options: Any) -> HeadScores:
+    """What regard.probe says of each head, and the standard errors over its texts, (2, 3) each.
+
+    options: those of regard.probe. The standard errors are NaN where there are too few texts for one.
+    """
+    report = run_probe(model, tokenizer=tokenizer, **options)
+    texts = len(report.ids)
+    scores = {}
+    for head, row in zip(report.heads(), report.scores, strict=True):
+        by_text = torch.stack([getattr(head, name).double().nanmean(-1) for name in SCORES], -1)  # (texts, 3)
+        noise = by_text.std(0) / math.sqrt(texts) if texts >= LEAST_TEXTS else torch.full((3,), math.nan)
+        scores[head.layer, head.head] = torch.stack([row.double(), noise.double().cpu()])
+    return scores
 
 
 def head_costs(model: nn.Module, texts: Sequence[Any], tokenizer: Any = None) -> HeadScores:
@@ -227,17 +237,17 @@ def head_costs(model: nn.Module, texts: Sequence[Any], tokenizer: Any = None) ->
 def with_scores(measured: Atlas, probed: HeadScores | None, costs: HeadScores | None) -> Atlas:
     """The atlas with these beside the sums; None leaves what it has."""
 
-    def of_layer(scores: HeadScores | None, number: int, heads: int, before: Tensor | None) -> Tensor | None:
-        return before if scores is None else torch.stack([scores[number, head].double() for head in range(heads)])
+    def of_layer(scores: HeadScores, number: int, heads: int) -> Tensor:
+        return torch.stack([scores[number, head].double() for head in range(heads)])
 
-    layers = [
-        replace(
-            one,
-            probed=of_layer(probed, number, one.heads, one.probed),
-            costs=of_layer(costs, number, one.heads, one.costs),
-        )
-        for number, one in enumerate(measured.layers)
-    ]
+    layers = []
+    for number, one in enumerate(measured.layers):
+        if probed is not None:
+            scores, noise = (each.clone() for each in of_layer(probed, number, one.heads).unbind(1))
+            one = replace(one, probed=scores, probe_noise=None if bool(noise.isnan().all()) else noise)
+        if costs is not None:
+            one = replace(one, costs=of_layer(costs, number, one.heads))
+        layers.append(one)
     return replace(measured, layers=layers)
 
 

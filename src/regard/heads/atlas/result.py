@@ -230,6 +230,15 @@ class AtlasHead:
         return dict(zip(SCORES, self._own.probed[self.head].tolist(), strict=True))
 
     @property
+    def probe_noise(self) -> dict[str, float]:
+        """The standard errors of the scores of the probe over its texts; NaN where fewer than eight were read."""
+        from regard.heads.probe import SCORES
+
+        noise = self._own.probe_noise
+        values = [math.nan] * len(SCORES) if noise is None else noise[self.head].tolist()
+        return dict(zip(SCORES, values, strict=True))
+
+    @property
     def effect(self) -> tuple[float, float]:
         """By how much the loss per token grows without the head, and the standard error; in the texts of effect=."""
         if self._own.costs is None:

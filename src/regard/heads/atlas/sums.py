@@ -108,6 +108,7 @@ class LayerAtlas:
     samples: Samples
     marks: tuple[str, ...] = ()  # what is assumed about it, or unknown
     probed: Tensor | None = None  # (H, 3) float64: the scores of regard.probe
+    probe_noise: Tensor | None = None  # (H, 3) float64: their standard errors over texts
     costs: Tensor | None = None  # (H, 2) float64: what its absence costs, and the standard error of that
 
     @property
@@ -116,7 +117,7 @@ class LayerAtlas:
         return len(self.sums.jobs)
 
     def __add__(self, other: LayerAtlas) -> LayerAtlas:
-        beside = {name: getattr(self, name) for name in ("probed", "costs")}
+        beside = {name: getattr(self, name) for name in ("probed", "probe_noise", "costs")}
         beside = {name: getattr(other, name) if one is None else one for name, one in beside.items()}
         marks = tuple(dict.fromkeys((*self.marks, *other.marks)))
         sums, samples = self.sums + other.sums, self.samples + other.samples

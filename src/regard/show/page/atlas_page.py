@@ -40,8 +40,8 @@ def atlas_page(atlas: Atlas, title: str = "") -> str:
     if not atlas.tokens:
         raise ValueError("the atlas has read nothing yet, so there is nothing to show; read a corpus first")
     name = title or atlas.model or "model"
-    blocks = {f"layer.{layer}": _packed(describe_heads(heads)) for layer, heads in enumerate(atlas)}
-    blocks["words"] = _packed(describe_words(atlas))
+    blocks = {f"layer.{layer}": packed_json(describe_heads(heads)) for layer, heads in enumerate(atlas)}
+    blocks["words"] = packed_json(describe_words(atlas))
     return atlas_html(f"{name} · regard", describe_atlas(atlas, name), blocks)
 
 
@@ -138,11 +138,11 @@ def _shape(head: AtlasHead, name: str) -> dict[str, Any]:
         ends = [max(LEAST, float(edges[place])) for place in (first * JOINED, last * JOINED + JOINED - 1)]
     texts = head.across_texts(name)
     return {
-        "ends": [_rounded(one) for one in ends],
+        "ends": [four_digits(one) for one in ends],
         "bins": [round(share, 4) for share in shares[first : last + 1]],
-        "deciles": [_rounded(head.quantile(name, share / 10)) for share in _DECILES],
-        "spread": _rounded(head.spread(name)),
-        "texts": None if texts[1] != texts[1] else _rounded(texts[1]),
+        "deciles": [four_digits(head.quantile(name, share / 10)) for share in _DECILES],
+        "spread": four_digits(head.spread(name)),
+        "texts": None if texts[1] != texts[1] else four_digits(texts[1]),
         "position": _short(head.by_position(name)),
         "class": _short(head.by_class(name)),
     }
@@ -182,15 +182,16 @@ def _marked(row: ExampleRow) -> list[int]:
 
 
 def _short(values: Mapping[str, float]) -> dict[str, float]:
-    return {name: _rounded(value) for name, value in values.items()}
+    return {name: four_digits(value) for name, value in values.items()}
 
 
-def _rounded(value: float) -> float:
+def four_digits(value: float) -> float:
     """Four digits."""
     return float(f"{value:.4g}")
 
 
-def _packed(content: object) -> bytes:
+def packed_json(content: object) -> bytes:
+    """A block of a page."""
     return compress(json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode())
 
 

@@ -79,6 +79,12 @@ def atlas_html(title: str, document: object, blocks: Mapping[str, bytes]) -> str
     return _filled(title, document, "regardAtlas.startAtlas();", blocks, style=style, first=_LOADING, built="atlas.js")
 
 
+def training_html(title: str, document: object, blocks: Mapping[str, bytes]) -> str:
+    """A page that plays a training run, with the script of atlases."""
+    style = read_asset("atlas.css")
+    return _filled(title, document, "regardAtlas.startRun();", blocks, style=style, first=_LOADING, built="atlas.js")
+
+
 def _filled(
     title: str,
     document: object,

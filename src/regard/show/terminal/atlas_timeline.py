@@ -3,18 +3,20 @@
 import math
 
 from regard.heads.atlas.result import AtlasHead
-from regard.heads.atlas.timeline import Moment, Timeline
+from regard.heads.atlas.timeline import MANY, Moment, Timeline
 from regard.heads.report.roles import PATTERN
 from regard.show.terminal.table import Cell, html_table, legend_table, terminal_width, text_table
 from regard.support.drawing import as_html, as_text
 
 _FEW = 40
+_NAMED = 3  # heads that learned something
 _COLUMNS = ("step", "loss", "induction", "probe", "corpus", "previous", "probe", "corpus")
 _LEGEND = {
     "loss": "of that step",
     "induction, previous": "the head with the largest score",
     "probe": "its score on repeated random tokens",
     "corpus": "its mean weight in validation text ± standard error",
+    "learned": f"from there to the last step, its score of the probe is above {PATTERN} by {MANY:g} standard errors",
 }
 
 
@@ -45,10 +47,11 @@ def _moments(run: Timeline) -> list[str]:
     """When heads of a kind appeared."""
     lines = []
     for score in ("previous", "induction"):
-        found = run.appears(score)
-        where = "no head passes" if found is None else f"from step {found.step:,} on some head passes"
-        head = "" if found is None else f": {_name(found.best(score).head)}"
-        lines.append(f"  {score}: {where} {PATTERN} on repeated random tokens{head}")
+        found = run.births(score)
+        heads = ", ".join(f"{one.layer}.{one.head} from step {one.step:,}" for one in found[:_NAMED])
+        heads += f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+        what = f"learned it: {heads}" if found else f"no head learned it in this run ({run[-1].step:,} steps)"
+        lines.append(f"  {score}: {what}")
     return lines
 
 

@@ -105,9 +105,9 @@ test("the words of a query are known, for the examples that have them", () => {
 
 test("an address keeps every state", () => {
   const state = { q: 'first > 0.2 and "a&b"', sort: "sink", head: "1.0", of: "entropy", rows: "9", theme: "dark" };
-  assert.deepEqual(fromHash(`#${toHash(state)}`), state);
+  assert.deepEqual(fromHash(`#${toHash(state)}`, START), state);
   assert.equal(toHash(START), "");
-  assert.deepEqual(fromHash("#head=4.3&what=ever"), { ...START, head: "4.3" });
+  assert.deepEqual(fromHash("#head=4.3&what=ever", START), { ...START, head: "4.3" });
 });
 
 test("an example has its tokens in order, with gaps, and is found by whole words", () => {

@@ -82,7 +82,9 @@ export class Atlas {
     this.roles = new Map(info.roles.map((one) => [one.name, one]));
     /** What heads are sorted and found by. */
     this.measures = [...info.statistics, ...info.beside.filter((one) => one.measured)];
-    this.most = Math.max(1, ...info.layers.map(({ heads }) => heads.length));
+    /** Heads of each layer. */
+    this.sizes = info.layers.map(({ heads }) => heads.length);
+    this.most = Math.max(1, ...this.sizes);
     /** @type {PromiseCache<LayerDetail>} */
     this.layers = new PromiseCache(8);
     /** @type {Map<string, Set<number>>} */

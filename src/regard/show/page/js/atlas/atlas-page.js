@@ -5,7 +5,7 @@ import { attributes, fill, h, isPlain } from "../draw/dom.js";
 import { roleMark } from "../draw/head-picker.js";
 import { Strips } from "../draw/statistic-strips.js";
 import { number } from "../words/names.js";
-import { fromHash, toHash } from "./address.js";
+import { fromHash, START, toHash } from "./address.js";
 import { Atlas } from "./atlas-data.js";
 import { HeadCard } from "./head-card.js";
 import { HeadMap } from "./head-map.js";
@@ -24,7 +24,7 @@ export class AtlasPage {
     this.atlas = atlas;
     this.vocabulary = atlas.vocabulary();
     /** @type {State} */
-    this.state = fromHash(location.hash);
+    this.state = fromHash(location.hash, START);
     this.query = readQuery("", this.vocabulary);
     this.wrong = "";
     const { info } = atlas;
@@ -46,8 +46,8 @@ export class AtlasPage {
     this.readout = h("p.readout-line");
     this.strips = new Strips("Statistics", (sort) => this.set({ sort: this.state.sort === sort ? "layer" : sort }));
     this.map = new HeadMap(
-      (head) => this.set({ head: head.name }),
-      (head) => this.#point(head),
+      (/** @type {AtlasHead} */ head) => this.set({ head: head.name }),
+      (/** @type {AtlasHead | null} */ head) => this.#point(head),
     );
     this.card = new HeadCard(atlas, (change) => this.set(change));
     this.theme = h("button", { onclick: () => this.set({ theme: this.dark ? "light" : "dark" }) });
@@ -119,7 +119,7 @@ export class AtlasPage {
 
   /** Show what the address says. */
   #arrive() {
-    this.state = fromHash(location.hash);
+    this.state = fromHash(location.hash, START);
     const { sort, head } = this.state;
     if (sort !== "layer" && !this.atlas.measures.some((one) => one.name === sort)) this.state.sort = "layer";
     if (!this.atlas.byName.has(head)) this.state.head = this.atlas.info.order[0].join(".");
@@ -308,6 +308,8 @@ export class AtlasPage {
     if (next) this.set({ head: next.name });
   }
 }
+
+export { startRun } from "./training-page.js";
 
 /** Start the page. */
 export async function startAtlas() {

@@ -5,9 +5,23 @@ import { css, weightColor } from "../draw/color.js";
 import { attributes, finish, h, isPlain, moveIn, sizedContext, styles } from "../draw/dom.js";
 import { number } from "../words/names.js";
 
-/** @import { Atlas, AtlasHead } from "./atlas-data.js" */
+/** @import { RoleInfo } from "./atlas-data.js" */
 /** @import { Theme } from "../draw/color.js" */
-/** @typedef {{head: AtlasHead, x: number, y: number}} Cell */
+/**
+ * A head of an atlas, or of a run at some step.
+ * @typedef {{name: string, layer: number, head: number, role: string, info: {jobs: Record<string, number>},
+ *   number: (name: string) => number | undefined}} MapHead
+ */
+/**
+ * Heads as a map shows them. sizes: those of each layer. scale: how far along a statistic's range a head is.
+ * @template {MapHead} T
+ * @typedef {{heads: T[], roles: Map<string, RoleInfo>, most: number, sizes: number[],
+ *   scale?: (name: string) => (head: T) => number}} Heads
+ */
+/**
+ * @template {MapHead} T
+ * @typedef {{head: T, x: number, y: number}} Cell
+ */
 
 const LEFT = 22; // pixels for the numbers of layers
 const TOP = 16; // pixels for the numbers of heads
@@ -21,9 +35,12 @@ const SHADES = { light: { ink: "#1a1c20", quiet: "#6b7078", wash: "#f4f4f1", bar
 /** @type {Record<Theme, typeof SHADES.light>} */
 const INKS = { ...SHADES, dark: { ink: "#eceef0", quiet: "#8e949c", wash: "#1a1d21", bar: "#6aa6ef" } };
 
-/** Layers down and heads across; sorted, the heads one after another. */
+/**
+ * Layers down and heads across; sorted, the heads one after another.
+ * @template {MapHead} T
+ */
 export class HeadMap {
-  /** @param {(head: AtlasHead) => void} pick @param {(head: AtlasHead | null) => void} point */
+  /** @param {(head: T) => void} pick @param {(head: T | null) => void} point */
   constructor(pick, point) {
     this.pick = pick;
     this.canvas = /** @type {HTMLCanvasElement} */ (h("canvas", { "aria-hidden": true }));
@@ -38,21 +55,22 @@ export class HeadMap {
       if (head) pick(head);
     });
     this.el.addEventListener("keydown", (event) => this.#key(event));
-    /** @type {Cell[]} */
+    /** @type {Cell<T>[]} */
     this.cells = [];
-    /** @type {AtlasHead | null} */
+    /** @type {T | null} */
     this.chosen = null;
     this.columns = 1;
     this.step = LEAST;
     this.down = LEAST;
     this.left = LEFT;
+    this.gap = 3;
   }
 
   /**
-   * @param {Atlas} atlas @param {AtlasHead[]} found the heads of the query, in order @param {string} sort
-   * @param {number} width @param {Theme} theme
+   * @param {Heads<T>} atlas @param {T[]} found the heads of the query, in order @param {string} sort
+   * @param {number} width @param {Theme} theme @param {string} shown the number that bars show; "layer" for the jobs
    */
-  draw(atlas, found, sort, width, theme) {
+  draw(atlas, found, sort, width, theme, shown = sort) {
     const byLayer = sort === "layer";
     this.left = byLayer ? LEFT : 0;
     const room = max(120, width) - this.left;
@@ -61,6 +79,7 @@ export class HeadMap {
     const isFew = Math.ceil(found.length / wide) * 40 <= TALL;
     this.columns = byLayer ? min(atlas.most, fitting(LEAST)) : isFew ? wide : min(2 * atlas.most, fitting(LEAST));
     this.step = min(96, floor(room / this.columns));
+    this.gap = this.step >= COUNTED ? 10 : 3;
     this.down = this.step >= NAMED ? 40 : max(LEAST + 1, this.step);
     this.cells = byLayer ? this.#byLayer(atlas) : found.map((head, i) => this.#at(head, floor(i / this.columns), i));
     const height = (this.cells.at(-1)?.y ?? 0) + this.down;
@@ -69,11 +88,11 @@ export class HeadMap {
     const inks = INKS[theme];
     if (byLayer) this.#drawNumbers(context, inks.quiet);
     const those = new Set(found);
-    const scale = scaleOf(atlas, sort);
+    const scale = atlas.scale?.(shown) ?? scaleOf(atlas, shown);
     for (const one of this.cells) {
       context.globalAlpha = those.has(one.head) ? 1 : 0.13;
-      if (byLayer) this.#drawJobs(context, one, atlas, theme);
-      else this.#drawNumber(context, one, scale(one.head), one.head.number(sort), inks, theme);
+      if (shown === "layer") this.#drawJobs(context, one, atlas, theme);
+      else this.#drawNumber(context, one, scale(one.head), one.head.number(shown), inks, theme);
       this.#drawName(context, one, atlas, inks, theme);
     }
     context.globalAlpha = 1;
@@ -82,12 +101,12 @@ export class HeadMap {
     this.choose(this.chosen);
   }
 
-  /** @param {AtlasHead | null} head */
+  /** @param {T | null} head */
   choose(head) {
     this.chosen = head;
     const cell = this.cells.find((one) => one.head === head);
     this.mark.hidden = !cell;
-    const [width, height] = [this.step - 3, this.down - 3];
+    const [width, height] = [this.step - this.gap, this.down - 3];
     if (cell) styles(this.mark, { left: cell.x, top: cell.y, width, height });
     styles(this.cell, { left: cell?.x ?? 0, top: cell?.y ?? 0, width, height });
     attributes(this.cell, {
@@ -100,18 +119,18 @@ export class HeadMap {
 
   /** Width and height of a cell, and the height of its bar. */
   #sizes() {
-    const [width, height] = [this.step - 3, this.down - 3];
+    const [width, height] = [this.step - this.gap, this.down - 3];
     return [width, height, this.step < DRAWN ? height : this.step < NAMED ? 5 : BAR];
   }
 
-  /** @param {Atlas} atlas @returns {Cell[]} */
+  /** @param {Heads<T>} atlas @returns {Cell<T>[]} */
   #byLayer(atlas) {
-    const lines = atlas.info.layers.map(({ heads }) => Math.ceil(heads.length / this.columns));
+    const lines = atlas.sizes.map((size) => Math.ceil(size / this.columns));
     const before = lines.map((_, layer) => lines.slice(0, layer).reduce((a, b) => a + b, 0));
     return atlas.heads.map((head) => this.#at(head, before[head.layer] + floor(head.head / this.columns), head.head));
   }
 
-  /** @param {AtlasHead} head @param {number} row @param {number} i @returns {Cell} */
+  /** @param {T} head @param {number} row @param {number} i @returns {Cell<T>} */
   #at(head, row, i) {
     return {
       head,
@@ -120,12 +139,12 @@ export class HeadMap {
     };
   }
 
-  /** @param {Cell | undefined} cell */
+  /** @param {Cell<T> | undefined} cell */
   #rowOf(cell) {
     return cell ? round((cell.y - (this.left ? TOP : 0)) / this.down) : 0;
   }
 
-  /** @param {Cell} cell */
+  /** @param {Cell<T>} cell */
   #columnOf(cell) {
     return round((cell.x - this.left) / this.step);
   }
@@ -144,8 +163,8 @@ export class HeadMap {
     }
   }
 
-  /** The jobs of a head, as parts of a bar. @param {CanvasRenderingContext2D} context @param {Cell} cell
-   * @param {Atlas} atlas @param {Theme} theme */
+  /** The jobs of a head, as parts of a bar. @param {CanvasRenderingContext2D} context @param {Cell<T>} cell
+   * @param {Heads<T>} atlas @param {Theme} theme */
   #drawJobs(context, { head, x, y }, atlas, theme) {
     const [width, height, thick] = this.#sizes();
     const alpha = context.globalAlpha;
@@ -163,7 +182,7 @@ export class HeadMap {
 
   /**
    * A number of a head, as a bar.
-   * @param {CanvasRenderingContext2D} context @param {Cell} cell @param {number} share
+   * @param {CanvasRenderingContext2D} context @param {Cell<T>} cell @param {number} share
    * @param {number | undefined} value
    * @param {typeof SHADES.light} inks @param {Theme} theme
    */
@@ -182,7 +201,7 @@ export class HeadMap {
   }
 
   /** The number and the shape of a head's role, where there is room. @param {CanvasRenderingContext2D} context
-   * @param {Cell} cell @param {Atlas} atlas @param {typeof SHADES.light} inks @param {Theme} theme */
+   * @param {Cell<T>} cell @param {Heads<T>} atlas @param {typeof SHADES.light} inks @param {Theme} theme */
   #drawName(context, { head, x, y }, atlas, inks, theme) {
     if (this.step < DRAWN) return;
     const base = y + this.down - 3 - (this.step < NAMED ? 5 + 3 : BAR + 6);
@@ -194,11 +213,11 @@ export class HeadMap {
     context.fillText(head.name, x + 16, base);
   }
 
-  /** @param {MouseEvent} event @returns {AtlasHead | null} */
+  /** @param {MouseEvent} event @returns {T | null} */
   #under(event) {
     const box = this.el.getBoundingClientRect();
     const [x, y] = [event.clientX - box.left, event.clientY - box.top];
-    const inside = (/** @type {Cell} */ one) =>
+    const inside = (/** @type {Cell<T>} */ one) =>
       x >= one.x && x < one.x + this.step && y >= one.y && y < one.y + this.down;
     return this.cells.find(inside)?.head ?? null;
   }
@@ -217,12 +236,13 @@ export class HeadMap {
 
 /**
  * How far a head's number is from 0, or the smallest, to the largest of all heads.
- * @param {Atlas} atlas @param {string} name
+ * @template {MapHead} T
+ * @param {Heads<T>} atlas @param {string} name
  */
 function scaleOf(atlas, name) {
   const values = atlas.heads.map((one) => one.number(name) ?? 0);
   const [low, high] = [min(0, ...values), max(1e-9, ...values)];
-  return (/** @type {AtlasHead} */ head) => ((head.number(name) ?? 0) - low) / (high - low);
+  return (/** @type {T} */ head) => ((head.number(name) ?? 0) - low) / (high - low);
 }
 
 /**
