@@ -8,7 +8,6 @@ from heads.atlas.corpora import LAYERS, H, Letters, dense_values, kept, small_mo
 from regard.heads.atlas.cells import row_tokens
 from regard.heads.atlas.collect import AtlasBuilder
 from regard.heads.atlas.examples import KEPT, STRENGTHS, STRONGEST, UNIFORM, ExampleRow, ExcerptToken, Samples
-from regard.heads.atlas.reservoir import Reservoir
 from regard.heads.measure.registry import AVERAGED
 from regard.traces.trace import trace_layers
 
@@ -132,11 +131,3 @@ def test_samples_keep_the_smallest_keys():
     for key in (5, 3, 9, 1, 7, 3):
         samples.put(0, 0, key, ExampleRow(key, 0, 0.5, (), (), {}))
     assert [one.text for one in samples.of(0, 0)] == [1, 3, 5, 7]
-
-
-def test_of_rows_that_are_equally_strong_chance_decides_not_the_order():
-    numbers = torch.randperm(997)[None] << 40
-    everything = torch.full((1, 1, 997), 0.99999).double(), torch.ones(1, 1, 997, dtype=torch.bool)
-    chosen = Reservoir(1)._chosen(*everything, numbers, torch.tensor([0]))
-    smallest = numbers[0].argsort()[: KEPT[STRONGEST]].tolist()
-    assert [chosen.row[chosen.place == group].tolist() for group in (UNIFORM, STRONGEST)] == [smallest, smallest]

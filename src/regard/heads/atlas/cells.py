@@ -64,15 +64,15 @@ def row_tokens(record: Record, classes: TokenClasses | None) -> RowTokens:
 
 
 class TokenClasses:
-    """The class of each token of a text. Of nearly all tokens it follows from two: whether they are joined is tried once
-    for each pair of ends of theirs. The others are read together with what is around them.
+    """The class of each token of a text.
+
+    Of nearly all tokens it follows from the token and the one before: whether they are joined is tried once for each
+    pair of edges. Those that hold a part of a character are read together with what is around them.
     """
 
     def __init__(self, reader: TokenReader) -> None:
         self._reader = reader
-        self._of_token = torch.full(
-            (1, 4), _NEW
-        )  # the numbers of its edges; its class where it begins, or continues, a word
+        self._of_token = torch.full((1, 4), _NEW)  # its edges; its class where it begins a word, or continues one
         self._edges: dict[object, int] = {}
         self._joined: dict[int, bool] = {}  # by the numbers of two edges
         self._read_runs = lru_cache(maxsize=1 << 16)(self._read)

@@ -1,7 +1,7 @@
 """The rows that are kept as examples while a corpus is read, as tensors on the model's device.
 
-Rows of all heads are chosen at once, and only for those that are kept the weights are computed. What a row is as text is
-read when the samples are asked for: most rows are displaced by others before.
+Rows of all heads are chosen at once, and only for those that are kept the weights are computed. What a row is as text
+is read when the samples are asked for: most rows are displaced by others before.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _GRID = 10_000  # strengths are ordered to four decimals: the same row in anothe
 _TEXTS = 4096  # so many texts are kept before those without an example are dropped
 
 
-class Rows(NamedTuple):
+class KeptRows(NamedTuple):
     """n rows. place: head × GROUPS + group; key: the smaller, the rather it is kept; text, token: see ExampleRow."""
 
     place: Tensor
@@ -49,13 +49,13 @@ class Rows(NamedTuple):
     keys: Tensor  # (n, KEYS), −1 where there is none
     weights: Tensor
 
-    def at(self, index: Tensor) -> Rows:
+    def at(self, index: Tensor) -> KeptRows:
         """Some of them."""
-        return Rows(*(one[index] for one in self))
+        return KeptRows(*(one[index] for one in self))
 
 
 class _Choice(NamedTuple):
-    """n rows of a batch: see Rows; batch and row: where they stand in it."""
+    """n rows of a batch: see KeptRows; batch and row: where they stand in it."""
 
     place: Tensor
     key: Tensor
@@ -64,17 +64,17 @@ class _Choice(NamedTuple):
 
 
 class Reservoir:
-    """The rows of all heads of a model, numbered through all layers, that are kept: in each group those of least keys."""
+    """The rows of all heads of a model that are kept, in each group those of least keys; heads count through layers."""
 
     def __init__(self, heads: int, device: torch.device | str = "cpu") -> None:
         self._kept = torch.tensor(KEPT, device=device).repeat(heads)  # of each place
         self._limits = torch.full_like(self._kept, _FULL)  # keys from which on a row is not kept
         none, many = torch.zeros(0, dtype=torch.long, device=device), torch.zeros(0, KEYS, device=device)
-        self._rows = Rows(none, none, none, none, none.double(), many.long(), many.double())
+        self._rows = KeptRows(none, none, none, none, none.double(), many.long(), many.double())
         self._texts: dict[int, tuple[list[int], list[bool]]] = {}  # ids and padding, by the text's number
 
     def add(self, records: Sequence[Record], first_heads: Sequence[int], tokens: RowTokens) -> None:
-        """Choose rows of the layers of one forward that read the same tokens; first_heads: the number of their first."""
+        """Choose rows of layers of one forward that read these tokens; first_heads: number of the first head of each."""
         able = [
             (record, first)
             for record, first in zip(records, first_heads, strict=True)
@@ -97,7 +97,7 @@ class Reservoir:
             for (record, first), start, end in zip(able, edges, [*edges[1:], len(choice.place)], strict=True)
             if end > start
         ]
-        self._merge(Rows(*(torch.cat(columns) for columns in zip(self._rows, *parts, strict=True))))
+        self._merge(KeptRows(*(torch.cat(columns) for columns in zip(self._rows, *parts, strict=True))))
 
     def _chosen(self, largest: Tensor, may_choose: Tensor, numbers: Tensor, heads: Tensor) -> _Choice:
         """The rows of a batch that are kept, in the order of their places; largest: (B, n, T) of these heads."""
@@ -120,7 +120,7 @@ class Reservoir:
         order = order[_rank(place) < self._kept[place]]
         return _Choice(*(one[order] for one in found))
 
-    def _looks(self, record: Record, tokens: RowTokens, first: int, choice: _Choice) -> Rows:
+    def _looks(self, record: Record, tokens: RowTokens, first: int, choice: _Choice) -> KeptRows:
         """Where the chosen rows of one layer look."""
         assert tokens.keys is not None
         device = choice.row.device
@@ -133,9 +133,9 @@ class Reservoir:
         missing = (0, KEYS - best.shape[1])
         at, best = (torch.nn.functional.pad(one, missing, value=value) for one, value in ((at, -1), (best, 0.0)))
         text = tokens.keys.to(device)[choice.batch]
-        return Rows(choice.place, choice.key, text, choice.row - before, strength, at, best.double())
+        return KeptRows(choice.place, choice.key, text, choice.row - before, strength, at, best.double())
 
-    def _merge(self, rows: Rows) -> None:
+    def _merge(self, rows: KeptRows) -> None:
         """Keep of these rows those with the least keys, each once."""
         rows = rows.at(_in_order(rows.place, rows.key, rows.text, rows.token))
         same = torch.stack([one[1:] == one[:-1] for one in rows[:4]]).all(0)
