@@ -49,6 +49,7 @@ def run(
         model = tiny if config is None else GPT(config)
     model = model.to(setting.device, setting.dtype).eval()
     B, T = shape
+    assert tiny.tokenizer is not None
     book = torch.tensor(tiny.tokenizer.encode(BOOK.read_text(encoding="utf-8")))
     starts = torch.randint(0, len(book) - T + 1, (max(3, tokens // (B * T)), B, 1))
     ids = book[starts + torch.arange(T)].to(setting.device)

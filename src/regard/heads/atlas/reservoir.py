@@ -74,7 +74,7 @@ class Reservoir:
         self._texts: dict[int, tuple[list[int], list[bool]]] = {}  # ids and padding, by the text's number
 
     def add(self, records: Sequence[Record], first_heads: Sequence[int], tokens: RowTokens) -> None:
-        """Choose rows of layers of one forward that read these tokens; first_heads: number of the first head of each."""
+        """Choose rows of layers of a forward that read these tokens; first_heads: the number of the first of each."""
         able = [
             (record, first)
             for record, first in zip(records, first_heads, strict=True)
