@@ -51,6 +51,7 @@ def run(
     B, T = shape
     assert tiny.tokenizer is not None
     book = torch.tensor(tiny.tokenizer.encode(BOOK.read_text(encoding="utf-8")))
+    book = book[book < model.config.vocab_size]
     starts = torch.randint(0, len(book) - T + 1, (max(3, tokens // (B * T)), B, 1))
     ids = book[starts + torch.arange(T)].to(setting.device)
     builder = AtlasBuilder(model, tiny.tokenizer)

@@ -86,7 +86,7 @@ def test_the_atlas_in_the_package_is_of_its_model_and_is_shown_when_nothing_is_n
     assert PACKAGED.stat().st_size < 3 << 20
     table = run()
     assert table.startswith("\n  tiny · 6 layers · 48 heads · ")
-    assert "\n  One head, with examples: regard atlas --head 0.2\n" in table
+    assert "\n  One head, with examples: regard atlas --head 4.3\n" in table
     assert os.listdir(tmp_path) == []
     assert run("--head", "4.3").startswith("4.3  blocks.4.attention[3]\n")
 

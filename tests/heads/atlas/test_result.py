@@ -1,6 +1,7 @@
 """An atlas by number: heads, means, jobs, comparisons, and what it refuses."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -103,3 +104,14 @@ def test_a_head_prints_its_role_its_jobs_and_its_means(atlas):
     assert "\n  rows: " in text
     assert "\n  texts: " in text
     assert f"entropy {atlas[1, 0].mean('entropy'):.2f}" in text
+
+
+def test_heads_that_the_probe_finds_stand_with_their_role_and_first(atlas):
+    probed = torch.zeros(LAYERS, H, 3, dtype=torch.float64)
+    probed[1, 2] = torch.tensor([0.91, 0.95, 0.0])  # induction, before the previous token
+    probed[0, 1] = torch.tensor([0.95, 0.0, 0.0])
+    probed[1, 0] = torch.tensor([0.39, math.nan, 0.0])
+    layers = [replace(layer, probed=own) for layer, own in zip(atlas.layers, probed, strict=True)]
+    names = [(one.layer, one.head) for one in replace(atlas, layers=layers).heads()]
+    before = [(one.layer, one.head) for one in atlas.heads()]
+    assert names == [(0, 1), (1, 2), *(one for one in before if one not in ((0, 1), (1, 2)))]

@@ -18,7 +18,8 @@ def test_each_step_has_its_loss_and_the_heads_that_come_closest():
     mean, error = atlas[1, 2].over_texts("induction")
     assert lines[1].split()[:7] == ["100", "2.500", "1.2", "0.10", f"{mean:.2f}", "±", f"{error:.2f}"]
     assert lines[2].split()[:4] == ["200", "·", "1.2", "0.80"]
-    assert "  induction: from step 200 on some head passes 0.4 on repeated random tokens: 1.2\n" in text
-    assert "  previous: no head passes 0.4 on repeated random tokens\n" in text
+    assert "  induction: learned it: 1.2 from step 200\n" in text
+    assert "  previous: no head learned it in this run (1,000 steps)\n" in text
+    assert "…" not in as_text(run, 80)  # nothing is cut
     assert "  … 1 steps are left out: --all" in as_text(run, 100, few=2, more="--all")
     assert "<td>1.2</td>" in as_html(run)

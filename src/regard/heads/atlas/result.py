@@ -19,7 +19,7 @@ from regard.heads.atlas.sums import COUNT, SQUARES, SUM, LayerAtlas
 from regard.heads.measure.registry import AVERAGED, explain_headings, with_headings
 from regard.heads.report.listings import Comparison, HeadSummary, ShownAsTable, compare
 from regard.heads.report.report import rank_of
-from regard.heads.report.roles import ROLES, Role
+from regard.heads.report.roles import PATTERN, ROLES, Role
 from regard.heads.report.views import place
 from regard.support.drawing import as_page
 from regard.support.files import atomically
@@ -93,7 +93,8 @@ class Atlas(ShownAsTable):
     def heads(self, role: str | None = None, layer: int | None = None, by: str | None = None) -> list[AtlasHead]:
         """The heads with this role, in this layer; the largest mean of a statistic first, or by="score", the role's.
 
-        [default: all of them; grouped by role, the clearest first]
+        [default: all of them; grouped by role, the clearest first. A head that the probe shows to do induction, or to
+        look at an equal or the previous token, is with those of that role, whatever it does most of the time]
         """
         if role is not None and role not in ROLES:
             raise ValueError(f"no role is called {role!r}; roles are {', '.join(ROLES)}")
@@ -104,10 +105,18 @@ class Atlas(ShownAsTable):
         def order(key: tuple[int, int]) -> tuple[float, ...]:
             one = self._portraits[key]
             value = math.nan if by is None else one.value(by)
-            return rank_of(one.role) if by is None else (-value if value == value else math.inf,)
+            return self._rank(key) if by is None else (-value if value == value else math.inf,)
 
         keys = [key for key, one in self._portraits.items() if key[0] in chosen and role in (None, one.role.name)]
         return [self[key] for key in sorted(keys, key=order)]
+
+    def _rank(self, key: tuple[int, int]) -> tuple[float, ...]:
+        """Where a head stands in a list: by its role, or by a score of the probe that passes the threshold of one."""
+        head = self[key]
+        probed = {} if self.layers[key[0]].probed is None else head.probe
+        scores = [(kind.name, probed.get(kind.statistic, 0.0)) for kind in ROLES.values()]
+        passed = [rank_of(Role(name, score, PATTERN, "")) for name, score in scores if score >= PATTERN]
+        return min([rank_of(head.role), *passed])
 
     def compare(self, other: Atlas) -> Comparison:
         """Which heads differ, the largest change first: between two checkpoints, or between two corpora."""

@@ -16,7 +16,7 @@ _LEGEND = {
     "induction, previous": "the head with the largest score",
     "probe": "its score on repeated random tokens",
     "corpus": "its mean weight in validation text ± standard error",
-    "learned": f"from there to the last step, its score of the probe is above {PATTERN} by {MANY:g} standard errors",
+    "learned": f"from there on the probe is above {PATTERN} by {MANY:g} standard errors",
 }
 
 
