@@ -4,9 +4,11 @@ import torch
 
 import regard
 from heads.atlas.corpora import Letters, kept, same_sums, small_model
+from heads.atlas.test_cells import tokenizers
 from regard.heads.atlas import collect, reservoir
 from regard.heads.atlas.examples import KEPT, STRONGEST, UNIFORM
-from regard.heads.atlas.reservoir import Reservoir
+from regard.heads.atlas.reservoir import Excerpts, Reservoir
+from regard.heads.inputs.pieces import TokenReader
 
 TEXTS = torch.randint(0, 31, (9, 23), generator=torch.Generator().manual_seed(5))
 
@@ -46,3 +48,21 @@ def test_texts_without_an_example_are_forgotten_and_the_others_read_in_the_end(m
             expected.keys,
             expected.pieces,
         )
+
+
+def test_an_excerpt_is_that_of_the_whole_text():
+    generator = torch.Generator().manual_seed(4)
+    for tokenizer, most in tokenizers():
+        reader, cut = TokenReader(tokenizer), Excerpts(TokenReader(tokenizer))
+        for front in (0, 3) * 20:
+            ids = torch.randint(0, most, (61,), generator=generator).tolist()
+            padding = [at < front or at == 47 for at in range(61)]
+            token, *keys = torch.randint(0, 61 - front, (4,), generator=generator).tolist()
+            whole = reader.read(ids, padding)
+            places = {*range(token - 12, token + 4), *(at for key in keys for at in (key - 1, key, key + 1))}
+            right = {
+                at: (whole.pieces[at + front], whole.continues[at + front], whole.parts.get(at + front, ""))
+                for at in places
+                if 0 <= at < 61 - front and not padding[at + front]
+            }
+            assert cut(ids, padding, token, keys) == right

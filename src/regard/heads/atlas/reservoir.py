@@ -7,6 +7,8 @@ is read when the samples are asked for: most rows are displaced by others before
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import groupby
 from typing import NamedTuple
 
 import torch
@@ -28,10 +30,9 @@ from regard.heads.atlas.examples import (
     ExcerptToken,
     Samples,
 )
-from regard.heads.inputs.pieces import TextReader
+from regard.heads.inputs.pieces import TokenReader
 from regard.heads.measure import on_demand
 from regard.heads.report.record import Record
-from regard.support.tokens import TextTokens
 
 _FULL = (1 << 63) - 1
 _GRID = 10_000  # strengths are ordered to four decimals: the same row in another batch may differ in the last bits
@@ -72,6 +73,7 @@ class Reservoir:
         none, many = torch.zeros(0, dtype=torch.long, device=device), torch.zeros(0, KEYS, device=device)
         self._rows = KeptRows(none, none, none, none, none.double(), many.long(), many.double())
         self._texts: dict[int, tuple[list[int], list[bool]]] = {}  # ids and padding, by the text's number
+        self._examples: dict[tuple[int, int, int], ExampleRow] = {}  # those read before, by place, text and token
 
     def add(self, records: Sequence[Record], first_heads: Sequence[int], tokens: RowTokens) -> None:
         """Choose rows of layers of a forward that read these tokens; first_heads: the number of the first of each."""
@@ -147,30 +149,58 @@ class Reservoir:
         if len(self._texts) > _TEXTS:
             self._texts = {text: self._texts[text] for text in set(self._rows.text.tolist())}
 
-    def samples(self, heads: Sequence[int], reader: TextReader | None) -> list[Samples]:
+    def samples(self, heads: Sequence[int], reader: TokenReader | None) -> list[Samples]:
         """Those of layers of so many heads, with their tokens as text."""
         result = [Samples(size) for size in heads]
         owners = [(layer, head) for layer, size in enumerate(heads) for head in range(size)]
+        cut = None if reader is None else Excerpts(reader)
+        before, self._examples = self._examples, {}  # few rows are new since the samples were last asked for
         for place, key, text, token, strength, keys, weights in zip(*(one.tolist() for one in self._rows), strict=True):
             layer, head = owners[place // GROUPS]
-            count = sum(one >= 0 for one in keys)
-            shown = tuple(keys[:count]), tuple(weights[:count])
-            pieces = {} if reader is None else excerpt(reader.read(*self._texts[text]), token, shown[0])
-            result[layer].put(head, place % GROUPS, key, ExampleRow(text, token, strength, *shown, pieces))
+            example = before.get((place, text, token))
+            if example is None:
+                count = sum(one >= 0 for one in keys)
+                pieces = {} if cut is None else cut(*self._texts[text], token, keys[:count])
+                example = ExampleRow(text, token, strength, tuple(keys[:count]), tuple(weights[:count]), pieces)
+            self._examples[place, text, token] = example
+            result[layer].put(head, place % GROUPS, key, example)
         return result
 
 
-def excerpt(text: TextTokens, token: int, keys: Sequence[int]) -> dict[int, ExcerptToken]:
-    """The tokens around this one and around these keys, by their position in the text without its padding."""
-    first = next((at for at, padded in enumerate(text.padding) if not padded), 0)
-    wanted = set(range(token - BEFORE, token + AFTER + 1))
-    for key in keys:
-        wanted |= set(range(key - BESIDE, key + BESIDE + 1))
-    inside = [at for at in sorted(wanted) if 0 <= at < len(text) - first and not text.padding[at + first]]
-    return {
-        at: ExcerptToken(text.pieces[at + first], text.continues[at + first], text.parts.get(at + first, ""))
-        for at in inside
-    }
+class Excerpts:
+    """Reads the tokens around a row and around its keys, and of the rest of the text as little as they depend on."""
+
+    def __init__(self, reader: TokenReader) -> None:
+        self._reader, self._edges = reader, lru_cache(maxsize=1 << 16)(reader.edges)
+
+    def __call__(
+        self, ids: Sequence[int], padding: Sequence[bool], token: int, keys: Sequence[int]
+    ) -> dict[int, ExcerptToken]:
+        """By their position in the text without its padding; token and keys are such positions, too."""
+        first = next((at for at, padded in enumerate(padding) if not padded), 0)
+        wanted = {first + at for at in range(token - BEFORE, token + AFTER + 1)}
+        wanted |= {first + at for key in keys for at in range(key - BESIDE, key + BESIDE + 1)}
+        inside = [at for at in sorted(wanted) if first <= at < len(ids) and not padding[at]]
+        pieces = {}
+        for _, run in groupby(enumerate(inside), key=lambda one: one[1] - one[0]):
+            places = [at for _, at in run]
+            low, high = self._around(ids, places[0], places[-1] + 1)
+            text = self._reader.read(ids[low:high], padding[low:high])
+            for at in places:
+                here = at - low
+                pieces[at - first] = ExcerptToken(text.pieces[here], text.continues[here], text.parts.get(here, ""))
+        return pieces
+
+    def _around(self, ids: Sequence[int], low: int, high: int) -> tuple[int, int]:
+        """The tokens that decide what those from low to high are: up to the next ones that are whole characters."""
+        if not self._reader.by_neighbours:
+            return 0, len(ids)
+        low = max(low - 1, 0)
+        while low > 0 and self._edges(ids[low]) is None:
+            low -= 1
+        while high < len(ids) and self._edges(ids[high - 1]) is None:
+            high += 1
+        return low, high
 
 
 def _in_order(*columns: Tensor) -> Tensor:
