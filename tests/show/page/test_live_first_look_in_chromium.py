@@ -54,7 +54,8 @@ def test_what_a_cut_costs_most_is_said_wherever_it_is_in_the_text(browser, file,
     at = int((uncut - without).argmax())
     token, before = (model.tokenizer.decode([int(ids[0, i])]).strip() for i in (at + 1, at))
     page = OpenPage(browser, f"{file.as_uri()}?cut=4.3#view=head&head=4.3")
-    expected = f"Largest drop: “{token}” after “{before}@{at}” {uncut[at]:.2f} → {without[at]:.2f} end the text there"
+    shares = f"{uncut[at]:.2f} → {without[at]:.2f}"
+    expected = f"Without 4.3, “{token}” after “{before}@{at}” is less likely: {shares} end the text there"
     assert page.text(".lost") == expected
     page.tab.get_by_role("button", name="end the text there").click()
     page.tab.get_by_text(re.compile(rf"· {at + 1} tokens")).wait_for()

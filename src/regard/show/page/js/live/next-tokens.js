@@ -26,7 +26,7 @@ export class NextTokens {
    */
   draw(next, lost, without, names) {
     this.lost.hidden = !without;
-    if (without) fill(this.lost, ...this.#drop(lost, names));
+    if (without) fill(this.lost, ...this.#drop(lost, names, without));
     this.el.hidden = !next.length;
     const both = without ? ["○ uncut, ● without ", without] : ["a click takes one"];
     fill(this.title, "What comes next ", h("span", ...both));
@@ -37,14 +37,15 @@ export class NextTokens {
 
   /**
    * What the cut costs most, anywhere in the text: at its end there may be nothing to lose.
-   * @param {Lost | null} lost @param {Names} names
+   * @param {Lost | null} lost @param {Names} names @param {string} without
    */
-  #drop(lost, names) {
+  #drop(lost, names, without) {
     if (!lost) return ["Everywhere in this text, the next token is about as likely as before."];
     const { at, chances } = lost;
     const shares = chances.map((one) => one.toFixed(2)).join(" → ");
     const end = h("button", { onclick: () => this.events.end(at) }, "end the text there");
-    return [`Largest drop: “${names.names[at]}” after “${names.label(at - 1)}” `, h("b.num", shares), " ", end];
+    const where = `, “${names.names[at]}” after “${names.label(at - 1)}” is less likely: `;
+    return ["Without ", h("b", without), where, h("b.num", shares), " ", end];
   }
 
   /** @param {NextToken} token @param {number} most */
