@@ -162,6 +162,9 @@ def _crashed(attempt: Attempt, verdict: Verdict) -> Verdict:
 
 def _compared(result: Experiment, verdict: Verdict) -> Verdict:
     """The verdict on a layer that gave an output to compare with the formula."""
+    if negative := findings.of_negative_numbers(result):  # first: what NaN equals, or not, is chance
+        verdict.task, verdict.findings = findings.describe_task(result), [negative]
+        return verdict
     if result.call.layout == "tokens first" and not is_tokens_first(result.text, result.observation.contents):
         verdict.task, verdict.findings = findings.describe_task(result), [findings.attends_over_the_batch(result)]
         return verdict

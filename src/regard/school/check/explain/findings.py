@@ -110,8 +110,6 @@ def mistakes_in_values(result: Experiment) -> list[Finding]:
 
 def _mistakes(result: Experiment, called: str = "") -> list[Finding]:
     """The mistakes of the smallest explanation; a difference without a name where there is none."""
-    if bool(result.out.isnan().any()) and (negative := _of_negative_numbers(result)):
-        return [negative]
     if not result.is_explained:
         return [unknown_difference(result, called)]
     variant = likeliest(result)
@@ -122,8 +120,10 @@ def _mistakes(result: Experiment, called: str = "") -> list[Finding]:
     ]
 
 
-def _of_negative_numbers(result: Experiment) -> Finding | None:
-    """The root, power or logarithm that made the first NaN."""
+def of_negative_numbers(result: Experiment) -> Finding | None:
+    """The root, power or logarithm that made the first NaN of a result with NaN."""
+    if not bool(result.out.isnan().any()):
+        return None
     first = next((one for one in result.seen.forward if bool(one.value.isnan().any())), None)
     if first is None or first.name not in ("pow", "sqrt", "rsqrt", "log"):
         return None
