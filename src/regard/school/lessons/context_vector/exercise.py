@@ -22,7 +22,9 @@ def journey(random):
 
 
 def arguments(random):
-    return torch.rand(5, 3, generator=random), int(torch.randint(2, 5, (1,), generator=random))
+    """A sentence in which another word than the query has the largest score, and words follow it."""
+    x, query = torch.rand(5, 3, generator=random), int(torch.randint(2, 4, (1,), generator=random))
+    return arguments(random) if int((x @ x[query]).argmax()) == query else (x, query)
 
 
 def weights_of(x, query):
