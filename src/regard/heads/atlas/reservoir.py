@@ -72,7 +72,7 @@ class Reservoir:
         self._limits = torch.full_like(self._kept, _FULL)  # keys from which on a row is not kept
         none, many = torch.zeros(0, dtype=torch.long, device=device), torch.zeros(0, KEYS, device=device)
         self._rows = KeptRows(none, none, none, none, none.double(), many.long(), many.double())
-        self._texts: dict[int, tuple[list[int], list[bool]]] = {}  # ids and padding, by the text's number
+        self._texts: dict[int, tuple[Tensor, Tensor]] = {}  # ids and padding, (T,) each, by the text's number
         self._examples: dict[tuple[int, int, int], ExampleRow] = {}  # those read before, by place, text and token
 
     def add(self, records: Sequence[Record], first_heads: Sequence[int], tokens: RowTokens) -> None:
@@ -90,8 +90,8 @@ class Reservoir:
         choice = self._chosen(largest, several & ~largest.isnan(), tokens.numbers, heads)
         if not len(choice.place):
             return
-        for text, ids, padding in zip(tokens.keys.tolist(), tokens.ids.tolist(), (~tokens.real).tolist(), strict=True):
-            self._texts[text] = ids, padding
+        for text, ids, real in zip(tokens.keys.tolist(), tokens.ids, tokens.real, strict=True):
+            self._texts[text] = ids.clone(), ~real  # of their own: a view would keep the whole batch
         firsts = torch.tensor([first for _, first in able], device=heads.device)
         edges = torch.searchsorted(choice.place, firsts * GROUPS).tolist()
         parts = [
@@ -160,7 +160,8 @@ class Reservoir:
             example = before.get((place, text, token))
             if example is None:
                 count = sum(one >= 0 for one in keys)
-                pieces = {} if cut is None else cut(*self._texts[text], token, keys[:count])
+                ids, padding = (one.tolist() for one in self._texts[text])
+                pieces = {} if cut is None else cut(ids, padding, token, keys[:count])
                 example = ExampleRow(text, token, strength, tuple(keys[:count]), tuple(weights[:count]), pieces)
             self._examples[place, text, token] = example
             result[layer].put(head, place % GROUPS, key, example)
