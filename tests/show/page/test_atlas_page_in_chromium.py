@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from chromium import address_of, chromium, needs_chromium, opened
+from chromium import address_of, needs_chromium, opened
 
 import regard
 from regard.heads.atlas.atlas_files import PACKAGED
@@ -21,12 +21,6 @@ STATES = (
     "sort=effect&of=entropy&rows=3",
     "head=4.3",
 )
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as one:
-        yield one
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from chromium import chromium, needs_chromium, opened
+from chromium import needs_chromium, opened
 
 import regard
 from heads.models import bert, t5
@@ -22,12 +22,6 @@ ALICE = (
     "and Alice was beginning to get very tired of sitting by her sister on the bank.\n"
 )
 HOUSE = "This is the house that Jack built.\n\nThis is the malt,\nThat lay in the house that Jack built.\n\n"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as one:
-        yield one
 
 
 @pytest.fixture(scope="module")

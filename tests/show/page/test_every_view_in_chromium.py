@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
-from chromium import chromium, needs_chromium, opened
+from chromium import needs_chromium, opened
 
 import regard
 from regard.show.page.payload import Titled
@@ -26,12 +26,6 @@ ALICE = (
 LAYER = 4
 SVG = "{http://www.w3.org/2000/svg}"
 AXE = Path(__file__).parents[3] / "node_modules" / "axe-core" / "axe.min.js"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as one:
-        yield one
 
 
 @pytest.fixture(scope="module")

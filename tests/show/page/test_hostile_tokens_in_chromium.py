@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
-from chromium import chromium, needs_chromium, opened
+from chromium import needs_chromium, opened
 
 import regard
 from regard.show.page.html import page_html
@@ -41,12 +41,6 @@ HOSTILE = [
 REORDERING = "\u061c\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067"
 UNSEEN = "\ufffd\x00\x1b\u2028\u2029\ufeff"
 VIEWS = ("heads", "head", "steps", "long", "compare")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as one:
-        yield one
 
 
 @pytest.fixture(scope="module")

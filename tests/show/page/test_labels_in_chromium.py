@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 import torch
-from chromium import address_of, chromium, needs_chromium, opened
+from chromium import address_of, needs_chromium, opened
 from tokenizers import AddedToken, Tokenizer, models
 
 import regard
@@ -30,12 +30,6 @@ READ_CELLS = """() => {
   }
   return [T, S, cells];
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as one:
-        yield one
 
 
 @pytest.fixture(scope="module")

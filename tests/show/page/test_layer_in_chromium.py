@@ -4,7 +4,7 @@ import re
 
 import pytest
 import torch
-from chromium import chromium, needs_chromium, opened
+from chromium import needs_chromium, opened
 
 import regard
 from regard.show.page.write import titled_texts, write_page
@@ -15,12 +15,6 @@ ALICE = (
     "Alice was beginning to get very tired of sitting by her sister on the bank,\n"
     "and Alice was beginning to get very tired of sitting by her sister on the bank.\n"
 )
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as one:
-        yield one
 
 
 @pytest.fixture(scope="module")

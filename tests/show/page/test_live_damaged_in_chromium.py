@@ -6,19 +6,13 @@ import re
 
 import pytest
 import torch
-from chromium import chromium, needs_chromium
+from chromium import needs_chromium
 from safetensors.torch import load, save
 
 import regard
 from regard.show.page.live import live_page
 
 pytestmark = needs_chromium
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as one:
-        yield one
 
 
 @pytest.fixture(scope="module")

@@ -4,18 +4,12 @@ import re
 
 import pytest
 import torch
-from chromium import OpenPage, address_of, chromium, needs_chromium
+from chromium import OpenPage, address_of, needs_chromium
 
 import regard
 from regard.show.page.live import EXAMPLES, live_page
 
 pytestmark = needs_chromium
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as one:
-        yield one
 
 
 @pytest.fixture(scope="module")

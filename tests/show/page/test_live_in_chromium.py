@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from chromium import OpenPage, address_of, chromium, needs_chromium
+from chromium import OpenPage, address_of, needs_chromium
 
 import regard
 from regard.show.page.live import EXAMPLES, live_page
@@ -24,12 +24,6 @@ READ_CELLS = """cells => {
     return Number(cell.getAttribute("data-weight"));
   });
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as one:
-        yield one
 
 
 @pytest.fixture(scope="module")

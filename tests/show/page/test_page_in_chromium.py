@@ -4,7 +4,7 @@ import random
 
 import pytest
 import torch
-from chromium import address_of, chromium, needs_chromium, opened
+from chromium import address_of, needs_chromium, opened
 
 import regard
 from regard.show.page.html import page_html
@@ -27,12 +27,6 @@ READ_CELLS = """cells => {
     return cell.getAttribute("data-weight");
   });
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as one:
-        yield one
 
 
 @pytest.fixture(scope="module")

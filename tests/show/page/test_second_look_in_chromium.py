@@ -5,7 +5,7 @@ from io import StringIO
 
 import pytest
 import torch
-from chromium import chromium, needs_chromium, opened
+from chromium import needs_chromium, opened
 
 import regard
 from regard.commands.ladder_page import START, ladder_reports
@@ -24,12 +24,6 @@ STORE = (
     "When Tom and Ann went to the shop, Ann gave a book to Tom."
 )
 HOUSE = "This is the house that Jack built.\n\nThis is the malt,\nThat lay in the house that Jack built.\n\n"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as one:
-        yield one
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import re
 
 import pytest
 import torch
-from chromium import address_of, chromium, needs_chromium, opened
+from chromium import address_of, needs_chromium, opened
 
 import regard
 from regard.commands.ladder_page import ladder_reports
@@ -25,12 +25,6 @@ READ = """() => Object.fromEntries([...document.querySelectorAll("li.step")].map
     note: line.querySelector(".note").textContent })),
   keys: Object.fromEntries([...row.querySelectorAll(".key-cell")].map((cell) => [cell.dataset.key, cell.textContent])),
 }]))"""
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as one:
-        yield one
 
 
 @pytest.fixture(scope="module")

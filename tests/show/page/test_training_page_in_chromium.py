@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from chromium import address_of, chromium, needs_chromium, opened
+from chromium import address_of, needs_chromium, opened
 from test_training_page import BIRTH, STEPS, made_run
 
 from regard.heads.atlas.timeline import Loss
@@ -15,12 +15,6 @@ pytestmark = [pytest.mark.slow, needs_chromium]
 
 AXE = Path(__file__).parents[3] / "node_modules" / "axe-core" / "axe.min.js"
 STATES = ("", "step=10&head=0.1&of=entropy", "step=50&of=induction", "of=probe.previous")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as one:
-        yield one
 
 
 @pytest.fixture(scope="module")
